@@ -1,0 +1,1 @@
+"""Programs that read the world (logs, traces, sockets, a simulator) and publish batches of events."""

@@ -1,0 +1,1 @@
+"""The front door: command line, settings, the one runner, the broker, and all the wiring."""
