@@ -1,0 +1,338 @@
+"""A batch of events: header tables and packed columns, as read from or written to a topic.
+
+A batch belongs to one (publisher, scope, family). Its rows keep their sequence numbers without a column: the
+k-th row of a source entry has the entry's first sequence number + k, and rows of other entries may lie between.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas import columns as c
+from schemas.errors import MalformedInput
+from schemas.flat import Array, Field, FlatSchema, decode, encode, join_strings, split_strings
+
+I64 = NDArray[np.int64]
+
+HEADER = (
+    Field("tenant", "string", "tenant whose events these are"),
+    Field("scope", "string", "job or shard; empty for control rows of a whole partition"),
+    Field("publisher", "string", "process that sent the batch"),
+    Field("count", "long", "number of rows"),
+)
+STRINGS = c.Column("strings", "u1", "utf-8", "string table: each string ended by a zero byte")
+
+
+def family_schema(family: str, version: int = 1) -> FlatSchema:
+    """The Avro record of one family's batches."""
+    tables = (*c.SOURCES, *c.CLOCKS, *c.GROUPS, c.GROUP_RANKS)
+    return FlatSchema(
+        full_name=f"org.tempotrace.v{version}.{family.capitalize()}Batch",
+        doc=f"A batch of {family} events: packed columns, one row an event.",
+        header=HEADER,
+        columns=(
+            STRINGS,
+            *tables,
+            *c.COMMON,
+            *c.FAMILIES[family],
+            *c.ENDPOINTS,
+            *c.VALUES,
+            *c.ESCAPES,
+        ),
+    )
+
+
+SCHEMAS = {family: family_schema(family) for family in c.FAMILIES}
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One batch. `data` holds the packed columns that are not absent, by name (see schemas.columns)."""
+
+    tenant: str
+    scope: str
+    publisher: str
+    family: str
+    count: int
+    strings: tuple[str, ...]
+    data: dict[str, Array]
+
+    def table_len(self, prefix: str) -> int:
+        """Number of entries of a header table or sparse group ("src", "clk", "grp", "ep", "val", "esc")."""
+        first = self.data.get(c.TABLES[prefix][0].name)
+        return 0 if first is None else len(first)
+
+    def text(self, index: int) -> str | None:
+        """String of the table by index; None for a null index."""
+        return None if index == c.NULL_U16 else self.strings[index]
+
+    def column(self, name: str) -> Array:
+        """A row column as packed; all null where it is absent. Shape (count,)."""
+        packed = self.data.get(name)
+        if packed is None:
+            packed = np.full(self.count, null_of(_DTYPES[self.family][name]), _DTYPES[self.family][name])
+        return packed
+
+    def wide(self, name: str) -> I64:
+        """An integer row column as int64, NULL_I64 where null, escapes applied. Shape (count,)."""
+        out = widen(self.column(name))
+        escaped = self._escapes(name)
+        if escaped is not None:
+            out[self.data["esc_row"][escaped]] = self.data["esc_value"][escaped]
+        return out
+
+    def raw_ns(self) -> I64:
+        """Stamps as read, on each row's own clock (ns). Shape (count,)."""
+        if not self.table_len("src"):
+            return np.full(self.count, c.NULL_I64, np.int64)
+        out: I64 = self.data["src_base_ns"][self.column("source")] + self.column("raw_dt")
+        escaped = self._escapes("raw_dt")
+        if escaped is not None:
+            out[self.data["esc_row"][escaped]] = self.data["esc_value"][escaped]
+        return out
+
+    def seq(self) -> I64:
+        """Sequence number of each row. Shape (count,)."""
+        source = self.column("source")
+        out = np.empty(self.count, np.int64)
+        order = np.argsort(source, kind="stable")
+        counts = np.bincount(source, minlength=self.table_len("src"))
+        starts = np.cumsum(counts) - counts
+        out[order] = np.arange(self.count) - np.repeat(starts, counts)
+        return out + self.data["src_first_seq"][source]
+
+    def _escapes(self, name: str) -> NDArray[np.bool_] | None:
+        if not self.table_len("esc") or name not in self.strings:
+            return None
+        mask: NDArray[np.bool_] = self.data["esc_column"] == self.strings.index(name)
+        return mask
+
+
+_DTYPES = {
+    family: {column.name: np.dtype(column.dtype) for column in (*c.COMMON, *own)}
+    for family, own in c.FAMILIES.items()
+}
+
+
+def null_of(dtype: np.dtype[np.generic]) -> int | float:
+    """What stands for null in a packed column of this dtype."""
+    if dtype.kind == "f":
+        return float("nan")
+    info = np.iinfo(dtype)  # type: ignore[type-var]  # kind is integer here
+    return int(info.max if dtype.kind == "u" else info.min)
+
+
+def widen(packed: Array) -> I64:
+    """Packed integers as int64 with NULL_I64 for null. u64 columns (hashes, switch stamps) are reinterpreted."""
+    if packed.dtype == np.uint64:
+        return packed.astype(np.uint64).view(np.int64)
+    out = packed.astype(np.int64)
+    if packed.dtype != np.int64:
+        out[packed == null_of(packed.dtype)] = c.NULL_I64
+    return out
+
+
+def narrow(values: Array, dtype: np.dtype[np.generic]) -> tuple[Array, I64]:
+    """Wide values packed into `dtype`, and the rows that did not fit and need an escape.
+
+    Values: int64 with NULL_I64 for null, or float64, or uint64. Raises AssertionError for a value that a
+    signed narrow column cannot hold: such columns have no escapes.
+    """
+    none = np.empty(0, np.int64)
+    if dtype.kind == "f" or dtype == np.uint64 or dtype == np.int64:
+        return np.ascontiguousarray(values).astype(dtype, copy=False), none
+    wide = np.asarray(values, np.int64)
+    null = wide == c.NULL_I64
+    info = np.iinfo(dtype)  # type: ignore[type-var]  # kind is integer here
+    if dtype.kind == "i":
+        assert ((wide > info.min) & (wide <= info.max) | null).all(), f"a value does not fit {dtype}"
+        return np.where(null, info.min, wide).astype(dtype), none
+    outside = (wide < 0) | (wide >= info.max)
+    packed = np.where(outside, info.max, wide).astype(dtype)
+    return packed, np.flatnonzero(outside & ~null)
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """A batch as one framed Avro record."""
+    header: dict[str, str | int] = {
+        "tenant": batch.tenant,
+        "scope": batch.scope,
+        "publisher": batch.publisher,
+        "count": batch.count,
+    }
+    data: dict[str, Array | bytes] = {"strings": join_strings(batch.strings), **batch.data}
+    return encode(SCHEMAS[batch.family].layout, header, data)
+
+
+def read_batch(family: str, header: dict[str, str | int], data: dict[str, Array]) -> Batch:
+    """A batch from a decoded flat record. Raises MalformedInput where the parts do not fit together."""
+    batch = Batch(
+        tenant=str(header["tenant"]),
+        scope=str(header["scope"]),
+        publisher=str(header["publisher"]),
+        family=family,
+        count=int(header["count"]),
+        strings=_split_cached(data.pop("strings", None)),
+        data=data,
+    )
+    validate(batch)
+    return batch
+
+
+def decode_batch(family: str, payload: bytes) -> Batch:
+    """The batch in a framed record of this family's current schema."""
+    return read_batch(family, *decode(SCHEMAS[family].layout, payload))
+
+
+_strings_cache: dict[bytes, tuple[str, ...]] = {}
+
+
+def _split_cached(blob: Array | None) -> tuple[str, ...]:
+    """String tables repeat from batch to batch: a small cache saves splitting them."""
+    if blob is None:
+        return ()
+    raw = blob.tobytes()
+    known = _strings_cache.get(raw)
+    if known is None:
+        known = split_strings(raw)
+        if len(raw) < 65_536:
+            if len(_strings_cache) >= 256:
+                _strings_cache.clear()
+            _strings_cache[raw] = known
+    return known
+
+
+def validate(batch: Batch) -> None:
+    """Check that tables, columns and indices fit together. Raises MalformedInput, naming the field."""
+    data, count = batch.data, batch.count
+    if count < 0:
+        raise MalformedInput(f"{count} rows", "count")
+    for table in c.TABLES.values():
+        sizes = {len(data[column.name]) if column.name in data else 0 for column in table}
+        if len(sizes) > 1:
+            raise MalformedInput(f"columns of {sorted(sizes)} entries in one table", table[0].name)
+    for column in (*c.COMMON, *c.FAMILIES[batch.family]):
+        packed = data.get(column.name)
+        if packed is None:
+            continue
+        if len(packed) != count:
+            raise MalformedInput(f"{len(packed)} values for {count} rows", column.name)
+        if column.unit == "string":
+            _in_range(packed, len(batch.strings), column.name, nullable=True)
+    sources = batch.table_len("src")
+    if batch.family == "control":
+        return
+    if count and "source" not in data:
+        raise MalformedInput("rows without a source", "source")
+    if count and "raw_dt" not in data:
+        raise MalformedInput("rows without a stamp", "raw_dt")
+    if count:
+        _in_range(data["source"], sources, "source")
+        rows = np.bincount(data["source"], minlength=sources)
+    else:
+        rows = np.zeros(sources, np.int64)
+    if sources:
+        span = data["src_last_seq"] - data["src_first_seq"] + 1
+        if (span != rows).any():
+            raise MalformedInput("sequence range of a source differs from its rows", "src_last_seq")
+        if (data["src_first_seq"] < 0).any():
+            raise MalformedInput("a negative sequence number", "src_first_seq")
+    for table in c.TABLES.values():
+        for column in table:
+            packed = data.get(column.name)
+            if packed is None:
+                continue
+            if column.unit == "string":
+                needed = column.name in ("src_name", "src_host", "clk_id", "grp_name", "val_name", "esc_column")
+                _in_range(packed, len(batch.strings), column.name, nullable=not needed)
+            elif column.unit == "row":
+                _in_range(packed, count, column.name)
+            elif column.unit == "clock":
+                _in_range(packed, batch.table_len("clk"), column.name, nullable=True)
+            elif column.unit == "group":
+                _in_range(packed, batch.table_len("grp"), column.name, nullable=True)
+    if batch.table_len("ep"):
+        for name, limit in (("ep_point", 3), ("ep_kind", len(c.EdgeKind)), ("ep_role", 4)):
+            _in_range(data[name], limit, name)
+    if batch.table_len("grp"):
+        ranks = len(data.get("grp_ranks", ()))
+        if (data["grp_first"].astype(np.int64) + data["grp_count"] > ranks).any():
+            raise MalformedInput(f"a rank list beyond the {ranks} ranks given", "grp_first")
+
+
+def _in_range(packed: Array, limit: int, name: str, nullable: bool = False) -> None:
+    if not len(packed):
+        return
+    top = int(packed.max())
+    if top < limit:
+        return
+    if nullable:
+        null = null_of(packed.dtype)
+        bad = packed[(packed >= limit) & (packed != null)]
+        if not len(bad):
+            return
+        top = int(bad.max())
+    raise MalformedInput(f"index {top} into a table of {limit}", name)
+
+
+def runs_of(source: Array, seq: I64) -> tuple[Array, I64, I64]:
+    """Gap-free runs of rows: (run of each row, first seq by run, source by run), in order of appearance."""
+    order = np.lexsort((seq, source))
+    new_run = np.empty(len(seq), bool)
+    if len(seq):
+        new_run[0] = True
+        src, sq = source[order], seq[order]
+        new_run[1:] = (src[1:] != src[:-1]) | (sq[1:] != sq[:-1] + 1)
+    run = np.empty(len(seq), np.int64)
+    run[order] = np.cumsum(new_run) - 1
+    heads = order[new_run] if len(seq) else order
+    return run, seq[heads], np.asarray(source[heads], np.int64)
+
+
+def select(batch: Batch, rows: I64) -> Batch:
+    """The batch with only these rows (ascending indices); one source entry per gap-free run of what is left.
+
+    Watermarks, final flags, clocks and groups stay as they are in the entries that keep rows.
+    """
+    source = batch.column("source")[rows]
+    run, first, by_run = runs_of(source, batch.seq()[rows])
+    assert len(first) < c.NULL_U16, "more runs than a u16 can number: cut the batch first"
+    data: dict[str, Array] = {}
+    for column in c.SOURCES:
+        if column.name in batch.data:
+            data[column.name] = batch.data[column.name][by_run]
+    data["src_first_seq"] = first
+    data["src_last_seq"] = first + np.bincount(run, minlength=len(first)) - 1
+    for column in (*c.CLOCKS, *c.GROUPS, c.GROUP_RANKS):
+        if column.name in batch.data:
+            data[column.name] = batch.data[column.name]
+    for column in (*c.COMMON, *c.FAMILIES[batch.family]):
+        if column.name in batch.data:
+            data[column.name] = batch.data[column.name][rows]
+    data["source"] = run.astype("<u2")
+    place = np.full(batch.count, -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    for prefix in ("ep", "val", "esc"):
+        if not batch.table_len(prefix):
+            continue
+        at = place[batch.data[f"{prefix}_row"]]
+        kept = at >= 0
+        for column in c.TABLES[prefix]:
+            data[column.name] = batch.data[column.name][kept]
+        data[f"{prefix}_row"] = at[kept].astype("<u4")
+    return Batch(
+        batch.tenant, batch.scope, batch.publisher, batch.family, len(rows), batch.strings, data
+    )
+
+
+def ranks_of_group(batch: Batch, group: int) -> Sequence[int]:
+    """Ranks of one entry of the group table."""
+    size = int(batch.data["grp_size"][group])
+    count = int(batch.data["grp_count"][group])
+    if count:
+        first = int(batch.data["grp_first"][group])
+        return [int(rank) for rank in batch.data["grp_ranks"][first : first + count]]
+    start, stride = int(batch.data["grp_start"][group]), int(batch.data["grp_stride"][group])
+    return range(start, start + stride * size, stride) if stride else [start]

@@ -1,0 +1,389 @@
+"""Making batches: `pack` from arrays, `Draft` row by row. Both number rows without gaps.
+
+Producers of many rows (profiler traces, the simulator) give arrays to `pack`; those of few (logs, probes,
+reports) add rows to a `Draft`. Either way the result is the same narrow batch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from schemas import columns as c
+from schemas.batch import _DTYPES, I64, Batch, narrow
+from schemas.flat import Array
+from schemas.time import ClockState
+
+
+class Strings:
+    """A string table that grows: `index` gives the place of a text, adding it at need."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+
+    def index(self, text: str | None) -> int:
+        """Place of `text`; NULL_I64 for None. A zero byte in the text is shown as U+FFFD."""
+        if text is None:
+            return c.NULL_I64
+        place = self._places.get(text)
+        if place is None:
+            place = self._places.setdefault(text.replace("\0", "\ufffd"), len(self._places))
+            self._places[text] = place
+            assert place < c.NULL_U16, "more than 65,534 strings in one batch: cut it"
+        return place
+
+    @property
+    def table(self) -> tuple[str, ...]:
+        table = [""] * (max(self._places.values(), default=-1) + 1)
+        for text, place in self._places.items():
+            if "\0" not in text:
+                table[place] = text
+        return tuple(table)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source of rows: a host thread, a GPU stream, a probe socket, a sampler."""
+
+    name: str
+    host: str
+    clock: ClockState
+    incarnation: int
+    rank: int | None = None
+    ordered: bool = True
+    live: bool = False
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group. `ranks` is the full list, or None where only the size is known."""
+
+    name: str
+    size: int
+    ranks: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Head:
+    """What all rows of a batch share."""
+
+    tenant: str
+    scope: str
+    publisher: str
+    family: str
+
+
+class SeqBook:
+    """The next sequence number of every source of one publisher."""
+
+    def __init__(self, start: Mapping[tuple[str, int], int] | None = None) -> None:
+        self._next: dict[tuple[str, int], int] = dict(start or {})
+
+    def take(self, source: Source, count: int) -> int:
+        """First of `count` new sequence numbers."""
+        key = (source.name, source.incarnation)
+        first = self._next.get(key, 0)
+        self._next[key] = first + count
+        return first
+
+
+def _table(columns: Sequence[c.Column], rows: Sequence[Mapping[str, int | float | None]]) -> dict[str, Array]:
+    """Packed columns of a header table from one mapping an entry."""
+    out: dict[str, Array] = {}
+    for column in columns:
+        dtype = np.dtype(column.dtype)
+        values = [row[column.name] for row in rows]
+        if dtype.kind == "f":
+            wide: Array = np.array([np.nan if v is None else v for v in values], np.float64)
+        else:
+            wide = np.array([c.NULL_I64 if v is None else v for v in values], np.int64)
+        out[column.name] = narrow(wide, dtype)[0]
+    return out
+
+
+def _clock_row(clock: ClockState, strings: Strings) -> dict[str, int | float | None]:
+    known = c.UTC_OFFSET_KNOWN if clock.utc_offset_s is not None else 0
+    return {
+        "clk_id": strings.index(clock.clock_id),
+        "clk_epoch": clock.epoch,
+        "clk_parent": strings.index(clock.parent),
+        "clk_kind": clock.kind,
+        "clk_status": clock.status,
+        "clk_timescale": clock.timescale,
+        "clk_flags": known | (c.UTC_OFFSET_VALID if clock.utc_offset_valid else 0),
+        "clk_utc_offset_s": clock.utc_offset_s,
+        "clk_ref_ns": clock.ref_ns,
+        "clk_ref_parent_ns": clock.ref_parent_ns,
+        "clk_rate_ppb": clock.rate_ppb,
+        "clk_bound_ns": clock.bound_ns,
+        "clk_as_of_ns": clock.as_of_ns,
+        "clk_growth_ppb": clock.growth_ppb,
+        "clk_quantum_ns": clock.quantum_ns,
+        "clk_assurance": clock.assurance,
+        "clk_epsilon": clock.epsilon,
+        "clk_provenance": strings.index(clock.provenance),
+    }
+
+
+def _group_tables(groups: Sequence[Group], strings: Strings) -> dict[str, Array]:
+    rows: list[dict[str, int | float | None]] = []
+    listed: list[int] = []
+    for group in groups:
+        ranks = group.ranks or ()
+        steps = {b - a for a, b in zip(ranks, ranks[1:], strict=False)}
+        regular = bool(ranks) and len(steps) <= 1
+        rows.append(
+            {
+                "grp_name": strings.index(group.name),
+                "grp_size": group.size,
+                "grp_start": ranks[0] if regular else None,
+                "grp_stride": (steps.pop() if steps else 0) if regular else None,
+                "grp_first": len(listed),
+                "grp_count": 0 if regular else len(ranks),
+            }
+        )
+        if not regular:
+            listed += ranks
+    tables = _table(c.GROUPS, rows)
+    if listed:
+        tables["grp_ranks"] = np.array(listed, "<i4")
+    return tables
+
+
+def pack(
+    head: Head,
+    strings: Strings,
+    sources: Sequence[Source],
+    first_seq: Sequence[int],
+    source: Array,
+    raw_ns: I64,
+    columns: Mapping[str, Array],
+    *,
+    groups: Sequence[Group] = (),
+    endpoints: Mapping[str, Array] | None = None,
+    values: Mapping[str, Array] | None = None,
+    watermark_ns: Sequence[int | None] | None = None,
+    final: Sequence[bool] | None = None,
+) -> Batch:
+    """A batch from arrays of equal length.
+
+    `source` gives each row's place in `sources`, `raw_ns` its stamp (int64, on the source's clock), `columns`
+    the rest by name: int64 with NULL_I64 for null, float64 or uint64; string columns hold places in `strings`.
+    `endpoints` and `values` are the sparse groups by column name (ep_*, val_*). `watermark_ns` (raw, by source)
+    says that no later row of that source begins below it, `final` that none follows at all.
+    """
+    count = len(raw_ns)
+    assert len(source) == count and len(first_seq) == len(sources)
+    rows_of = np.bincount(np.asarray(source, np.int64), minlength=len(sources)) if count else [0] * len(sources)
+    clocks = list(dict.fromkeys(entry.clock for entry in sources))
+    clock_place = {clock: place for place, clock in enumerate(clocks)}
+    base = np.zeros(len(sources), np.int64)
+    if count and sources:
+        least = np.full(len(sources), np.iinfo(np.int64).max, np.int64)
+        np.minimum.at(least, source, raw_ns)
+        base = np.where(least == np.iinfo(np.int64).max, 0, least)
+    entries: list[dict[str, int | float | None]] = []
+    for place, entry in enumerate(sources):
+        flags = (c.SOURCE_ORDERED if entry.ordered else 0) | (c.SOURCE_LIVE if entry.live else 0)
+        entries.append(
+            {
+                "src_name": strings.index(entry.name),
+                "src_rank": entry.rank,
+                "src_host": strings.index(entry.host),
+                "src_flags": flags | (c.SOURCE_FINAL if final is not None and final[place] else 0),
+                "src_clock": clock_place[entry.clock],
+                "src_incarnation": entry.incarnation,
+                "src_base_ns": int(base[place]),
+                "src_first_seq": first_seq[place],
+                "src_last_seq": first_seq[place] + int(rows_of[place]) - 1,
+                "src_low_watermark_ns": watermark_ns[place] if watermark_ns is not None else None,
+            }
+        )
+    data: dict[str, Array] = {}
+    if sources:
+        data |= _table(c.SOURCES, entries)
+        data |= _table(c.CLOCKS, [_clock_row(clock, strings) for clock in clocks])
+    if groups:
+        data |= _group_tables(groups, strings)
+    esc_row: list[Array] = []
+    esc_column: list[Array] = []
+    esc_value: list[Array] = []
+
+    def add(name: str, wide: Array, whole: Array) -> None:
+        packed, outside = narrow(wide, _DTYPES[head.family][name])
+        data[name] = packed
+        if len(outside):
+            esc_row.append(outside)
+            esc_column.append(np.full(len(outside), strings.index(name)))
+            esc_value.append(np.asarray(whole, np.int64)[outside])
+
+    if count:
+        if sources:
+            data["source"] = np.asarray(source).astype("<u2")
+                add("raw_dt", raw_ns - base[source], raw_ns)
+        for name, wide in columns.items():
+            assert len(wide) == count, f"{name}: {len(wide)} values for {count} rows"
+            add(name, wide, wide)
+    for prefix, sparse in (("ep", endpoints), ("val", values)):
+        if sparse is not None and len(sparse[f"{prefix}_row"]):
+            for column in c.TABLES[prefix]:
+                data[column.name] = narrow(sparse[column.name], np.dtype(column.dtype))[0]
+    if esc_row:
+        data["esc_row"] = np.concatenate(esc_row).astype("<u4")
+        data["esc_column"] = np.concatenate(esc_column).astype("<u2")
+        data["esc_value"] = np.concatenate(esc_value).astype("<i8")
+    return Batch(head.tenant, head.scope, head.publisher, head.family, count, strings.table, data)
+
+
+class Draft:
+    """A batch in the making, row by row. Rows of an ordered source are added in program order.
+
+    `row` numbers each row at once through the publisher's SeqBook, so a draft that was begun must be built.
+    """
+
+    def __init__(self, head: Head, book: SeqBook) -> None:
+        self.head = head
+        self._book = book
+        self._strings = Strings()
+        self._sources: dict[Source, int] = {}
+        self._first: list[int] = []
+        self._watermark: list[int | None] = []
+        self._final: list[bool] = []
+        self._groups: dict[Group, int] = {}
+        self._own = {column.name: column for column in c.FAMILIES[head.family]}
+        self._rows: dict[str, list[int | float]] = {
+            name: [] for name in ("source", "raw_ns", "duration_ns", "kind", "entity", "name", *self._own)
+        }
+        self._endpoints: list[tuple[int, ...]] = []
+        self._values: list[tuple[int, int, float]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows["source"])
+
+    def _place(self, source: Source) -> int:
+        place = self._sources.get(source)
+        if place is None:
+            place = self._sources[source] = len(self._sources)
+            self._first.append(self._book.take(source, 0))
+            self._watermark.append(None)
+            self._final.append(False)
+        return place
+
+    def row(
+        self,
+        source: Source | None,
+        raw_ns: int,
+        *,
+        kind: int,
+        entity: str | None = None,
+        name: str | None = None,
+        duration_ns: int | None = 0,
+        **own: int | float | str | None,
+    ) -> int:
+        """Add a row and give its index in the batch. `own` holds the family's columns; strings stay text."""
+        rows = self._rows
+        if source is None:
+            rows["source"].append(c.NULL_U16)
+        else:
+            rows["source"].append(self._place(source))
+            self._book.take(source, 1)
+        rows["raw_ns"].append(raw_ns)
+        rows["duration_ns"].append(c.NULL_I64 if duration_ns is None else duration_ns)
+        rows["kind"].append(kind)
+        rows["entity"].append(self._strings.index(entity))
+        rows["name"].append(self._strings.index(name))
+        for column in self._own.values():
+            value = own.pop(column.name, None)
+            if isinstance(value, str):
+                assert column.unit == "string", f"{column.name} is no string column"
+                value = self._strings.index(value)
+            if value is None:
+                value = float("nan") if column.dtype == "<f8" else c.NULL_I64
+                if column.dtype == "<u8":
+                    value = 2**64 - 1
+            rows[column.name].append(value)
+        assert not own, f"{self.head.family} has no columns {sorted(own)}"
+        return len(rows["source"]) - 1
+
+    def endpoint(
+        self,
+        row: int,
+        point: c.Point,
+        kind: c.EdgeKind,
+        role: c.Role,
+        key: int,
+        *,
+        group: Group | None = None,
+        op: c.Op = c.Op.NONE,
+        size: int = 0,
+        assumed: bool = False,
+    ) -> None:
+        """Say that a point of a row takes part in an edge; `key` (u64) is equal on all its sides."""
+        at = c.NULL_I64 if group is None else self._groups.setdefault(group, len(self._groups))
+        flags = c.ENDPOINT_ASSUMED if assumed else 0
+        self._endpoints.append((row, point, kind, role, key, at, op, size, flags))
+
+    def value(self, row: int, name: str, number: float) -> None:
+        """Attach a number to a row."""
+        self._values.append((row, self._strings.index(name), number))
+
+    def watermark(self, source: Source, raw_ns: int) -> None:
+        """Promise that no later row of this source begins below `raw_ns` on its clock."""
+        self._watermark[self._place(source)] = raw_ns
+
+    def final(self, source: Source) -> None:
+        """Say that no row of this source follows."""
+        self._final[self._place(source)] = True
+
+    def build(self) -> Batch:
+        """The batch."""
+        rows = self._rows
+        arrays: dict[str, Array] = {}
+        for name in ("duration_ns", "kind", "entity", "name"):
+            arrays[name] = np.array(rows[name], np.int64)
+        for column in self._own.values():
+            kind = {"<f8": np.float64, "<u8": np.uint64}.get(column.dtype, np.int64)
+            arrays[column.name] = np.array(rows[column.name], kind)
+        endpoints: dict[str, Array] | None = None
+        if self._endpoints:
+            parts = list(zip(*self._endpoints, strict=True))
+            endpoints = {
+                column.name: np.array(part, np.uint64 if column.dtype == "<u8" else np.int64)
+                for column, part in zip(c.ENDPOINTS, parts, strict=True)
+            }
+        values: dict[str, Array] | None = None
+        if self._values:
+            row, name_, number = zip(*self._values, strict=True)
+            values = {
+                "val_row": np.array(row, np.int64),
+                "val_name": np.array(name_, np.int64),
+                "val": np.array(number, np.float64),
+            }
+        return pack(
+            self.head,
+            self._strings,
+            list(self._sources),
+            self._first,
+            np.array(rows["source"], np.int64),
+            np.array(rows["raw_ns"], np.int64),
+            arrays,
+            groups=list(self._groups),
+            endpoints=endpoints,
+            values=values,
+            watermark_ns=self._watermark,
+            final=self._final,
+        )
+
+
+def control(
+    tenant: str, scope: str, publisher: str, rows: Sequence[tuple[c.Control, int | None, str | None]]
+) -> Batch:
+    """A batch of control rows: (kind, number, text) each. What number and text mean is in schemas.columns.
+
+    `open` is sent before a publisher's data, once for ranks and once for hosts where the expected number is
+    known: (OPEN, 8, "ranks"). `tick`, `flush` and `policy` have an empty scope and go to one partition.
+    """
+    draft = Draft(Head(tenant, scope, publisher, "control"), SeqBook())
+    for kind, number, text in rows:
+        draft.row(None, 0, kind=kind, number=number, text=text)
+    return draft.build()

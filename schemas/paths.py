@@ -1,0 +1,98 @@
+"""The record of the `paths` topic: flows and links of one window of a scope, packed."""
+
+from dataclasses import dataclass
+
+from schemas.batch import STRINGS
+from schemas.columns import Column
+from schemas.errors import MalformedInput
+from schemas.flat import Array, Field, FlatSchema, encode, join_strings, split_strings
+
+HEADER = (
+    Field("tenant", "string", "tenant"),
+    Field("scope", "string", "job or shard"),
+    Field("window_start_ns", "long", "start of the window, ns TAI"),
+    Field("window_end_ns", "long", "end of the window, ns TAI"),
+)
+FLOWS = (
+    Column("flow_id", "<u8", "1", "hash of addresses, ports and protocol"),
+    Column("flow_src", "<u2", "string", "source address"),
+    Column("flow_dst", "<u2", "string", "destination address"),
+    Column("flow_src_port", "<u2", "1", "source port"),
+    Column("flow_dst_port", "<u2", "1", "destination port"),
+    Column("flow_protocol", "u1", "1", "IP protocol"),
+    Column("flow_job", "<u2", "string", "job that owns the flow"),
+    Column("flow_rank_src", "<i4", "rank", "sending rank"),
+    Column("flow_rank_dst", "<i4", "rank", "receiving rank"),
+    Column("flow_bytes", "<i8", "B", "bytes seen of the flow in the window"),
+    Column("flow_reports", "<u4", "1", "reports that the path rests on"),
+    Column("flow_path_first", "<u4", "1", "first entry in path_link"),
+    Column("flow_path_count", "<u4", "1", "entries in path_link"),
+    Column("flow_path_source", "u1", "PathSource", "how the path is known"),
+    Column("flow_agreement", "<f8", "1", "agreement of the model that chose the path"),
+    Column("flow_valid_from_ns", "<i8", "ns", "first sight of this path, TAI"),
+    Column("flow_valid_to_ns", "<i8", "ns", "last sight of this path, TAI"),
+    Column("flow_latency_ns", "<i8", "ns", "median of the summed hop latencies, where units are known"),
+)
+PATH = (
+    Column("path_link", "<u2", "string", "link, in order along the path"),
+    Column("path_share", "<f8", "1", "share of the flow on this link"),
+)
+LINKS = (
+    Column("link_layer", "<u2", "string", "layer of the fabric"),
+    Column("link_name", "<u2", "string", "link, from its sending port"),
+    Column("link_flows", "<u4", "1", "flows on the link"),
+    Column("link_bytes", "<i8", "B", "bytes on the link"),
+    Column("link_capacity_bps", "<f8", "bit/s", "capacity"),
+    Column("link_utilisation", "<f8", "1", "bytes over capacity in the window"),
+    Column("link_coverage", "<f8", "1", "attributed over counted bytes"),
+)
+SCHEMA = FlatSchema(
+    "org.tempotrace.v1.Paths",
+    "Flows and links of one window.",
+    HEADER,
+    (STRINGS, *FLOWS, *PATH, *LINKS),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Flows and links of one window; `data` as in the columns above."""
+
+    tenant: str
+    scope: str
+    window_start_ns: int
+    window_end_ns: int
+    strings: tuple[str, ...]
+    data: dict[str, Array]
+
+    def __len__(self) -> int:
+        """Number of flows."""
+        return len(self.data.get("flow_id", ()))
+
+
+def write(record: Paths) -> bytes:
+    """One framed record."""
+    header: dict[str, str | int] = {
+        "tenant": record.tenant,
+        "scope": record.scope,
+        "window_start_ns": record.window_start_ns,
+        "window_end_ns": record.window_end_ns,
+    }
+    return encode(SCHEMA.layout, header, {"strings": join_strings(record.strings), **record.data})
+
+
+def read(header: dict[str, str | int], data: dict[str, Array]) -> Paths:
+    """From a decoded flat record. Raises MalformedInput."""
+    strings = split_strings(data.pop("strings", None))
+    for table in (FLOWS, PATH, LINKS):
+        sizes = {len(data[column.name]) if column.name in data else 0 for column in table}
+        if len(sizes) > 1:
+            raise MalformedInput(f"columns of {sorted(sizes)} entries in one table", table[0].name)
+    return Paths(
+        str(header["tenant"]),
+        str(header["scope"]),
+        int(header["window_start_ns"]),
+        int(header["window_end_ns"]),
+        strings,
+        data,
+    )
