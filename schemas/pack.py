@@ -220,7 +220,7 @@ def pack(
     if count:
         if sources:
             data["source"] = np.asarray(source).astype("<u2")
-                add("raw_dt", raw_ns - base[source], raw_ns)
+            add("raw_dt", raw_ns - base[source], raw_ns)
         for name, wide in columns.items():
             assert len(wide) == count, f"{name}: {len(wide)} values for {count} rows"
             add(name, wide, wide)
