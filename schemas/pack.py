@@ -160,6 +160,7 @@ def pack(
     columns: Mapping[str, Array],
     *,
     groups: Sequence[Group] = (),
+    parents: Sequence[ClockState] = (),
     endpoints: Mapping[str, Array] | None = None,
     values: Mapping[str, Array] | None = None,
     watermark_ns: Sequence[int | None] | None = None,
@@ -169,13 +170,14 @@ def pack(
 
     `source` gives each row's place in `sources`, `raw_ns` its stamp (int64, on the source's clock), `columns`
     the rest by name: int64 with NULL_I64 for null, float64 or uint64; string columns hold places in `strings`.
+    `parents` are clocks that stamp no row but are parents of ones that do: maps and bounds follow them to the root.
     `endpoints` and `values` are the sparse groups by column name (ep_*, val_*). `watermark_ns` (raw, by source)
     says that no later row of that source begins below it, `final` that none follows at all.
     """
     count = len(raw_ns)
     assert len(source) == count and len(first_seq) == len(sources)
     rows_of = np.bincount(np.asarray(source, np.int64), minlength=len(sources)) if count else [0] * len(sources)
-    clocks = list(dict.fromkeys(entry.clock for entry in sources))
+    clocks = list(dict.fromkeys([*(entry.clock for entry in sources), *parents]))
     clock_place = {clock: place for place, clock in enumerate(clocks)}
     base = np.zeros(len(sources), np.int64)
     if count and sources:
@@ -250,6 +252,7 @@ class Draft:
         self._watermark: list[int | None] = []
         self._final: list[bool] = []
         self._groups: dict[Group, int] = {}
+        self._parents: list[ClockState] = []
         self._own = {column.name: column for column in c.FAMILIES[head.family]}
         self._rows: dict[str, list[int | float]] = {
             name: [] for name in ("source", "raw_ns", "duration_ns", "kind", "entity", "name", *self._own)
@@ -327,6 +330,11 @@ class Draft:
         """Attach a number to a row."""
         self._values.append((row, self._strings.index(name), number))
 
+    def parent(self, clock: ClockState) -> None:
+        """State a clock that stamps no row here but is the parent of one that does."""
+        if clock not in self._parents:
+            self._parents.append(clock)
+
     def watermark(self, source: Source, raw_ns: int) -> None:
         """Promise that no later row of this source begins below `raw_ns` on its clock."""
         self._watermark[self._place(source)] = raw_ns
@@ -368,6 +376,7 @@ class Draft:
             np.array(rows["raw_ns"], np.int64),
             arrays,
             groups=list(self._groups),
+            parents=self._parents,
             endpoints=endpoints,
             values=values,
             watermark_ns=self._watermark,
