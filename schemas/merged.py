@@ -211,25 +211,40 @@ class Merged:
         """Mapped time (TAI): by the clock's map, or the append time of the input where there is no map."""
         if not len(self):
             return np.empty(0, np.int64)
-        clock = self.data["src_clock"][self.data["source"]]
-        raw = self.raw_ns()
         placed = (self.data["src_flags"][self.data["source"]] & PLACED_BY_APPEND) != 0
+        if placed.all():
+            return self._appended()
+        clock = self._clock()
+        raw = self.raw_ns()
         delta = raw - self.data["map_ref_ns"][clock]
         out: I64 = self.data["map_ref_tai_ns"][clock] + delta
         rate = self.data["map_rate_ppb"][clock]
         if rate.any():
             out += np.rint(delta * (rate * 1e-9)).astype(np.int64)
         if placed.any():
-            appended = np.array([append_to_tai(int(ms)) for ms in self.data["in_append_ms"]], np.int64)
-            out[placed] = appended[self.data["input"][placed]]
+            out[placed] = self._appended()[placed]
         return out
+
+    def _appended(self) -> I64:
+        """Append time of each row's input record, TAI."""
+        by_input = np.array([append_to_tai(int(ms)) for ms in self.data["in_append_ms"]], np.int64)
+        out: I64 = by_input[self.data["input"]]
+        return out
+
+    def _clock(self) -> Array:
+        """Clock entry of each row; entry 0 stands in for rows whose source has no clock."""
+        clock = self.data["src_clock"][self.data["source"]]
+        return np.where(clock == c.NULL_U16, 0, clock)
 
     def bound_ns(self) -> I64:
         """Greatest error of time_ns against TAI; NULL_I64 where none is known."""
         if not len(self):
             return np.empty(0, np.int64)
-        clock = self.data["src_clock"][self.data["source"]]
-        bound: I64 = self.data["map_bound_ns"][clock]
+        if not self.table_len("map"):
+            return np.full(len(self), c.NULL_I64)
+        clock = self._clock()
+        without = self.data["src_clock"][self.data["source"]] == c.NULL_U16
+        bound: I64 = np.where(without, c.NULL_I64, self.data["map_bound_ns"][clock])
         growth = self.data["map_growth_ppb"][clock]
         if growth.any():
             age = np.abs(self.raw_ns() - self.data["map_ref_ns"][clock])

@@ -25,7 +25,7 @@ UNKNOWN = c.NULL_I64
 ARRAYS = (
     ("ref_ns", np.int64, ()),
     ("ref_tai_ns", np.int64, ()),
-    ("rate", np.float64, ()),
+    ("rate_ppb", np.float64, ()),
     ("bound_ns", np.int64, ()),  # to TAI at ref_ns; UNKNOWN if there is none
     ("growth_ppb", np.float64, ()),
     ("placed", np.bool_, ()),  # whether there is a map to TAI at all
@@ -186,7 +186,7 @@ class ClockBook:
     ) -> None:
         array = self._array
         ref, tai, rate = mapped or (0, 0, 0.0)
-        array["ref_ns"][slot], array["ref_tai_ns"][slot], array["rate"][slot] = ref, tai, rate
+        array["ref_ns"][slot], array["ref_tai_ns"][slot], array["rate_ppb"][slot] = ref, tai, rate * 1e9
         array["placed"][slot] = mapped is not None
         names = [column.name for column in c.CLOCKS]
         array["quantum_ns"][slot] = max(0, _int(row[names.index("clk_quantum_ns")]))

@@ -1,0 +1,239 @@
+"""The merge: `events` in, `merged`, `late` and `deadletter` out. See docs/architecture.md for the whole way.
+
+One task a partition holds the scopes whose key hashes there. Everything is decided after each input record, so
+polls, restarts and workers do not show in the output. The append time of a record is the only clock.
+"""
+
+import heapq
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from schemas import columns as c
+from schemas.batch import Batch
+from schemas.codec import decode_batch, encode_record
+from schemas.errors import MalformedInput, UnknownSchema
+from schemas.processor import Output, Record, Ref
+from schemas.records import PAYLOAD_BYTES_MAX, DeadLetter
+from streams.arrays import pack_state, unpack_state
+from streams.causality import state
+from streams.causality.scope import NEVER, Scope
+from streams.causality.settings import MergeSettings
+
+
+class Counts:
+    """Counters by name and labels; zero is not kept."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, dict[tuple[str, ...], int]] = {}
+
+    def __call__(self, name: str, number: int, *labels: str) -> None:
+        if number:
+            by_label = self.values.setdefault(name, {})
+            by_label[labels] = by_label.get(labels, 0) + number
+
+
+class Merge:
+    """The processor."""
+
+    name = "merge"
+    inputs = ("events",)
+    outputs = ("merged", "late", "deadletter")
+    joins = False
+
+    def __init__(self, settings: MergeSettings) -> None:
+        self.settings = settings
+
+    def start(self, partition: int, snapshot: bytes | None) -> "MergeTask":
+        """A task for a partition: fresh, or as the snapshot left it."""
+        return MergeTask(partition, self.settings, snapshot)
+
+    def warm_up(self) -> None:
+        """Compile the kernels, before the group is joined."""
+        from streams.causality.warm import warm_up
+
+        warm_up()
+
+
+class MergeTask:
+    """The merge of one partition."""
+
+    def __init__(self, partition: int, settings: MergeSettings, snapshot: bytes | None) -> None:
+        self.partition, self.settings = partition, settings
+        self._count = Counts()
+        self._scopes: dict[str, Scope] = {}
+        self._next: dict[str, int] = {}
+        self._now_ms = -1
+        self._deadlines: list[tuple[int, str]] = []
+        self._loose_refs: list[bool] = []  # by ref of the snapshot, in order of reloading
+        if snapshot is not None:
+            meta, arrays = unpack_state(snapshot)
+            self._next = dict(meta["next"])
+            self._now_ms = meta["now_ms"]
+            self._loose_refs = list(meta["loose"])
+            for part in meta["scopes"]:
+                scope = state.load(part, arrays, partition, settings, self._count)
+                self._scopes[scope.name] = scope
+                self._plan(scope)
+
+    @property
+    def next_offset(self) -> Mapping[str, int]:
+        return self._next
+
+    def process(self, record: Record) -> list[Output]:
+        """Take the next record of `events`."""
+        read_offset = self._next_read(record)
+        self._now_ms = max(self._now_ms, record.append_ms)
+        try:
+            batch = decode_batch(record.value or b"")
+            if batch.tenant != self.settings.tenant:
+                raise MalformedInput(f"the batch is of tenant {batch.tenant!r}", "tenant")
+            if batch.family == "control":
+                out = self._control(batch, record)
+            else:
+                out = self._data(batch, record, read_offset)
+        except UnknownSchema as error:
+            out = [self._dead_letter(record, "unknown_schema", str(error))]
+        except MalformedInput as error:
+            out = [self._dead_letter(record, "malformed", str(error))]
+        out += self._look()
+        return out
+
+    def _next_read(self, record: Record) -> int:
+        """The record's own offset in this log: by count for replayed records, which carry their first offset."""
+        at = self._reading if (at := getattr(record, "read_offset", None)) is None else at
+        self._next["events"] = at + 1
+        return at
+
+    @property
+    def _reading(self) -> int:
+        return self._next.get("events", 0)
+
+    def _scope(self, name: str) -> Scope:
+        scope = self._scopes.get(name)
+        if scope is None:
+            scope = self._scopes[name] = Scope(name, self.partition, self.settings, self._count)
+        return scope
+
+    def _data(self, batch: Batch, record: Record, read_offset: int) -> list[Output]:
+        self._count("rows_in", batch.count)
+        self._count("batches_in", 1)
+        scope = self._scope(batch.scope)
+        scope.heard(record)
+        out = scope.accept(batch, record, read_offset)
+        out += scope.advance(self._now_ms)
+        self._plan(scope)
+        return out
+
+    def _control(self, batch: Batch, record: Record) -> list[Output]:
+        out: list[Output] = []
+        numbers = batch.wide("number")
+        for row, kind in enumerate(batch.column("kind").tolist()):
+            text = batch.text(int(batch.column("text")[row])) or ""
+            number = int(numbers[row])
+            self._count("control_rows", 1, c.Control(kind).name.lower() if kind < len(c.Control) else "unknown")
+            if kind == c.Control.OPEN:
+                scope = self._scope(batch.scope)
+                scope.heard(record)
+                scope.open(max(0, number), text)
+                self._plan(scope)
+            elif kind == c.Control.FLUSH:
+                for name in sorted(self._scopes):
+                    out += self._scopes[name].advance(self._now_ms, flush=True)
+            elif kind == c.Control.POLICY:
+                for scope in self._scopes.values():
+                    scope.policy_version = number
+            elif kind == c.Control.LOSS:
+                self._count("producer_loss", max(0, number), _reason(text))
+        return out
+
+    def _plan(self, scope: Scope) -> None:
+        """Remember when to look at a scope again although nothing of it came."""
+        ttl = scope.last_ms + self.settings.scope_ttl_ms + 1
+        when = ttl if scope.closed else min(scope.deadline_ms, ttl)
+        if when < NEVER:
+            heapq.heappush(self._deadlines, (when, scope.name))
+
+    def _look(self) -> list[Output]:
+        """Release what append time alone has made ready; drop scopes that were silent for their time to live."""
+        out: list[Output] = []
+        while self._deadlines and self._deadlines[0][0] <= self._now_ms:
+            _, name = heapq.heappop(self._deadlines)
+            scope = self._scopes.get(name)
+            if scope is None:
+                continue
+            out += scope.advance(self._now_ms)
+            if scope.closed and self._now_ms - scope.last_ms > self.settings.scope_ttl_ms:
+                del self._scopes[name]
+                self._count("scopes_dropped", 1)
+            elif min(scope.deadline_ms, scope.last_ms + self.settings.scope_ttl_ms + 1) > self._now_ms:
+                self._plan(scope)
+        return out
+
+    def _dead_letter(self, record: Record, reason: str, detail: str) -> Output:
+        value = record.value or b""
+        stated = record.header("tt-count") or b""
+        events = int(stated) if stated.isdigit() else 0
+        self._count("deadlettered", max(1, events), reason)
+        letter = DeadLetter(
+            tenant=self.settings.tenant,
+            reason=reason,
+            detail=detail,
+            topic="events",
+            partition=record.partition,
+            offset=record.offset,
+            append_ms=record.append_ms,
+            events=events,
+            payload=value[:PAYLOAD_BYTES_MAX],
+        )
+        headers = (("tt-family", b"deadletter"), ("tt-count", str(events).encode()))
+        return Output("deadletter", record.key, encode_record(letter), headers)
+
+    def pending(self) -> bool:
+        """Whether rows wait in open windows, or a scope waits to be closed."""
+        return any(not scope.closed and (scope.buckets or len(scope.sources)) for scope in self._scopes.values())
+
+    def _held(self) -> list[tuple[Ref, bool, str]]:
+        """Every run of rows that is held: (ref, loose, scope), in order of reloading."""
+        found = [
+            (ref, part.loose, scope.name)
+            for scope in self._scopes.values()
+            for parts in scope.buckets.values()
+            for part in parts
+            for ref in part.refs()
+        ]
+        return sorted(found, key=lambda entry: (entry[0].offset, entry[0].first))
+
+    def refs(self) -> Sequence[Ref]:
+        """Rows held, to be read again after a restart."""
+        return [ref for ref, _, _ in self._held()]
+
+    def snapshot(self) -> bytes:
+        """Carry state as of next_offset."""
+        arrays: dict[str, Any] = {}
+        scopes = [state.dump(self._scopes[name], arrays) for name in sorted(self._scopes)]
+        meta = {
+            "next": self._next,
+            "now_ms": self._now_ms,
+            "loose": [loose for _, loose, _ in self._held()],
+            "scopes": scopes,
+        }
+        return pack_state(meta, arrays)
+
+    def reload(self, record: Record, first: int, last: int) -> None:
+        """Take back rows first..last of a record."""
+        loose = self._loose_refs.pop(0)
+        batch = decode_batch(record.value or b"")
+        self._scopes[batch.scope].reload(batch, record, record.offset, first, last, loose)
+
+    def counters(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:
+        """What was counted since the task was made."""
+        return self._count.values
+
+
+def _reason(text: str) -> str:
+    try:
+        reason = json.loads(text)["reason"]
+    except (ValueError, KeyError, TypeError):
+        return "unstated"
+    return str(reason)

@@ -1,0 +1,386 @@
+"""Release of one window: match, repair, decide which rows leave, judge the edges that are complete.
+
+The steps, each a function of arrays:
+
+1. endpoints of the window's rows (own), of rows in later windows (ahead) and of rows that left (past) meet;
+2. repair gives every own point the least order that respects its causes (streams.kernels.repair);
+3. rows whose order lies at or beyond the window's end are carried into the next window;
+4. an edge is *out* once the rows of both its sides have left, a collective once all its members have;
+   what is not out stays pending, until it is older than the edge's time to live;
+5. each row that leaves gets its binding cause: the greatest repaired cause of either of its points.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas import columns as c
+from schemas.batch import I64
+from streams.arrays import Table
+from streams.causality import edges as e
+from streams.causality.gather import GroupNames, Window, endpoints, gather
+from streams.causality.intake import Part
+from streams.causality.settings import MergeSettings
+from streams.causality.sources import Sources
+from streams.clock.book import ClockBook
+from streams.kernels import match
+from streams.kernels.repair import forward
+
+Array = NDArray[Any]
+MATCHED_ONCE = 2  # bit of a pending cause's flags: an effect of it is out already
+SEQ_BITS = 40
+FOREVER = np.iinfo(np.int64).max
+
+
+@dataclass(eq=False)
+class Edges:
+    """Edges that are out, by column of schemas.merged.EDGES without the prefix; sources by scope number."""
+
+    columns: dict[str, Array] = field(default_factory=dict)
+    inversions_raw: I64 = field(default_factory=lambda: np.zeros(len(c.EdgeKind), np.int64))
+    inversions_after: I64 = field(default_factory=lambda: np.zeros(len(c.EdgeKind), np.int64))
+    verdicts: I64 = field(default_factory=lambda: np.zeros((len(c.EdgeKind), len(c.Verdict)), np.int64))
+    unrepaired: int = 0
+    unmatched: I64 = field(default_factory=lambda: np.zeros((len(c.EdgeKind), 2), np.int64))
+    incomplete: int = 0
+    contradictions: int = 0
+
+    def __len__(self) -> int:
+        return len(self.columns.get("kind", ()))
+
+
+@dataclass(eq=False)
+class Released:
+    """A window with its rows in (source, sequence) order; `leaves` says which go out now."""
+
+    window: Window
+    order_ns: I64
+    order_end_ns: I64
+    leaves: NDArray[np.bool_]
+    cause: I64  # place in `ends` of each row's binding cause, -1 without one
+    cause_verdict: NDArray[np.uint8]
+    ends: dict[str, Array]
+    edges: Edges
+
+
+def own_endpoints(window: Window, groups: GroupNames) -> dict[str, Array]:
+    """Endpoints of the window's rows as columns of the pending table, with `row` and `state`."""
+    columns, at = endpoints(window.parts, groups)
+    place = np.empty(len(window), np.int64)
+    place[window.gathered] = np.arange(len(window))
+    row = place[at]
+    begin, length = window.time_ns[row], window.length_ns[row]
+    return columns | {
+        "source": window.source[row],
+        "clock": window.clock[row],
+        "seq": window.seq[row],
+        "begin_ns": begin,
+        "end_ns": begin + length,
+        "order_ns": begin,
+        "order_end_ns": begin + length,
+        "duration": length,
+        "window": np.zeros(len(row), np.int64),
+        "row": row,
+        "state": np.full(len(row), e.OWN, np.uint8),
+    }
+
+
+def all_endpoints(own: dict[str, Array], ahead: dict[str, Array] | None, past: Table) -> dict[str, Array]:
+    """Past, own and ahead endpoints in one set of columns."""
+    left = past.dump()
+    none = np.full(len(past), -1, np.int64)
+    sets = [left | {"row": none, "state": np.full(len(past), e.PAST, np.uint8)}, own]
+    if ahead is not None:
+        sets.append(ahead)
+    return {name: np.concatenate([part[name] for part in sets]) for name in own}
+
+
+def release(
+    parts: Sequence[Part],
+    ahead_parts: Sequence[Part],
+    past: Table,
+    start_ns: int,
+    end_ns: int,
+    sources: Sources,
+    clocks: ClockBook,
+    groups: GroupNames,
+    settings: MergeSettings,
+) -> Released:
+    """Work out window [start_ns, end_ns). `past` is replaced in place by what is pending afterwards."""
+    window = gather(parts, sources)
+    own = own_endpoints(window, groups)
+    ahead = None
+    if ahead_parts:
+        later = gather(ahead_parts, sources)
+        ahead = own_endpoints(later, groups)
+        ahead["state"][:] = e.AHEAD
+        ahead["row"][:] = -1
+        ahead["order_ns"] = np.maximum(ahead["begin_ns"], end_ns)
+        ahead["order_end_ns"] = np.maximum(ahead["end_ns"], ahead["order_ns"] + ahead["duration"])
+    found = e.match_endpoints(all_endpoints(own, ahead, past))
+    ends = found.ends
+    tie = (sources.name_order()[ends["source"]].astype(np.int64) << SEQ_BITS) + ends["seq"]
+    order, given_up = _repair(window, found, tie, start_ns)
+    order_ns, order_end_ns = order[0::2], order[1::2]
+    mine = ends["state"] == e.OWN
+    ends["order_ns"][mine] = order_ns[ends["row"][mine]]
+    ends["order_end_ns"][mine] = order_end_ns[ends["row"][mine]]
+    leaves = order_ns < end_ns
+    cause, cause_verdict = _binding(window, found, tie, clocks, settings)
+    out = _out(found, tie, leaves, past, start_ns, start_ns - settings.edge_ttl_ns, clocks, settings)
+    out.contradictions = given_up
+    return Released(window, order_ns, order_end_ns, leaves, cause, cause_verdict, ends, out)
+
+
+def give_up(past: Table, sources: Sources, clocks: ClockBook, settings: MergeSettings) -> tuple[Edges, dict[str, Array]]:
+    """At the end of a scope: what is still pending is given up and counted; incomplete collectives are judged."""
+    none = {name: np.empty(0, column.dtype) for name, column in past.dump().items()}
+    none |= {"row": np.empty(0, np.int64), "state": np.empty(0, np.uint8)}
+    found = e.match_endpoints(all_endpoints(none, None, past))
+    tie = (sources.name_order()[found.ends["source"]].astype(np.int64) << SEQ_BITS) + found.ends["seq"]
+    return _out(found, tie, np.empty(0, np.bool_), past, FOREVER, FOREVER, clocks, settings), found.ends
+
+
+def _sides(found: e.Matches) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """By join member: whether it is a cause, whether it is an effect."""
+    shape = np.repeat(found.shape, np.diff(found.member_start))
+    linked = shape != match.NO_EDGE
+    return linked & ((shape != match.FROM_ROOT) | found.root), linked & ((shape != match.TO_ROOT) | found.root)
+
+
+def _repair(window: Window, found: e.Matches, tie: I64, floor_ns: int) -> tuple[I64, int]:
+    """Repaired points (2 x rows) of the window, and constraints given up in cycles."""
+    ends = found.ends
+    length = window.length_ns
+    begin = np.where(window.loose, floor_ns, np.maximum(window.time_ns, floor_ns))
+    lower = np.empty(2 * len(window), np.int64)
+    lower[0::2] = begin
+    lower[1::2] = begin + length
+    own = ends["state"] == e.OWN
+    point = 2 * ends["row"] + (ends["point"] == c.Point.END)
+    # Pairs: a cause of ours is an edge, one of other rows a constant.
+    mine = own[found.effect]
+    inner = mine & own[found.cause]
+    edge_from, edge_to = point[found.cause[inner]], point[found.effect[inner]]
+    outer = mine & ~inner
+    if outer.any():
+        constant = found.time(found.cause[outer], ordered=True) + 1
+        np.maximum.at(lower, point[found.effect[outer]], constant)
+    # Joins: members of ours are points, causes among other rows a constant of the join.
+    is_cause, is_effect = _sides(found)
+    own_member = own[found.member]
+    begin_point = 2 * ends["row"][found.member]
+    point_in = np.where(own_member & is_cause, begin_point, -1)
+    point_out = np.where(own_member & is_effect, begin_point + 1, -1)
+    of_join = np.repeat(np.arange(len(found.shape)), np.diff(found.member_start))
+    constant = np.full(len(found.shape), np.iinfo(np.int64).min, np.int64)
+    fixed = ~own_member & is_cause
+    np.maximum.at(constant, of_join[fixed], ends["order_ns"][found.member[fixed]])
+    lower[1::2] = np.maximum(lower[1::2], lower[0::2] + length)
+    if _in_order(window, found, tie, lower, length, edge_from, edge_to, point_out):
+        return lower, 0
+    return forward(
+        lower, length, window.chain, edge_from, edge_to, found.member_start, point_in, point_out, constant
+    )
+
+
+def _in_order(
+    window: Window,
+    found: e.Matches,
+    tie: I64,
+    lower: I64,
+    length: I64,
+    edge_from: I64,
+    edge_to: I64,
+    point_out: I64,
+) -> bool:
+    """Whether the lower bounds already satisfy every constraint, as they do when no clock errs."""
+    begin, end = lower[0::2], lower[1::2]
+    before = np.where(window.chain == 2, np.roll(end, 1), np.roll(begin, 1))
+    if ((window.chain != 0) & (begin < before)).any() or (end < begin + length).any():
+        return False
+    if (lower[edge_to] < lower[edge_from] + 1).any():
+        return False
+    mine = found.ends["state"][found.member] == e.OWN
+    row = found.ends["row"][found.member]
+    value = np.where(mine, begin[np.where(mine, row, 0)] if len(begin) else 0, found.ends["order_ns"][found.member])
+    best = e.other_causes(found, value, tie[found.member])
+    check = (point_out >= 0) & (best >= 0)
+    if not check.any():
+        return True
+    by_end = np.empty(len(found.ends["key"]), np.int64)
+    by_end[found.member] = value
+    return bool((lower[point_out[check]] > by_end[best[check]]).all())
+
+
+def _binding(
+    window: Window, found: e.Matches, tie: I64, clocks: ClockBook, settings: MergeSettings
+) -> tuple[I64, NDArray[np.uint8]]:
+    """By own row: the endpoint that is its binding cause (-1 without one) and the verdict of that edge."""
+    ends = found.ends
+    cause = np.full(len(window), -1, np.int64)
+    verdict = np.full(len(window), c.NULL_U8, np.uint8)
+    mine = ends["state"][found.effect] == e.OWN
+    best = e.other_causes(found, ends["order_ns"][found.member], tie[found.member])
+    joined = (best >= 0) & (ends["state"][found.member] == e.OWN)
+    effect_at = np.concatenate((found.effect[mine], found.member[joined]))
+    cause_at = np.concatenate((found.cause[mine], best[joined]))
+    if not len(effect_at):
+        return cause, verdict
+    of_join = np.concatenate((np.zeros(int(mine.sum()), np.bool_), np.ones(int(joined.sum()), np.bool_)))
+    begin = ends["order_ns"][cause_at]
+    at_end = ~of_join & (ends["point"][cause_at] == c.Point.END)
+    value = np.where(at_end, ends["order_end_ns"][cause_at], begin)
+    row = ends["row"][effect_at]
+    by = np.lexsort((-tie[cause_at], value, row))
+    last = by[np.append(row[by][1:] != row[by][:-1], True)]
+    cause[row[last]] = cause_at[last]
+    at_end_last = at_end[last]
+    cause_ns = np.where(at_end_last, ends["end_ns"][cause_at[last]], ends["begin_ns"][cause_at[last]])
+    effect = effect_at[last]
+    effect_end = of_join[last] | (ends["point"][effect] == c.Point.END)
+    effect_ns = np.where(effect_end, ends["end_ns"][effect], ends["begin_ns"][effect])
+    judged = e.judge(
+        clocks, ends["clock"][cause_at[last]], cause_ns, ends["clock"][effect], effect_ns, settings.epsilon_max
+    )
+    verdict[row[last]] = judged.verdict
+    return cause, verdict
+
+
+def _out(
+    found: e.Matches,
+    tie: I64,
+    leaves: NDArray[np.bool_],
+    past: Table,
+    start_ns: int,
+    oldest_ns: int,
+    clocks: ClockBook,
+    settings: MergeSettings,
+) -> Edges:
+    """The edges that are out now; `past` becomes what is still pending, without what is older than oldest_ns."""
+    ends, out = found.ends, Edges()
+    own = ends["state"] == e.OWN
+    left = ends["state"] == e.PAST
+    if len(leaves):
+        left[own] |= leaves[ends["row"][own]]
+    ends["window"] = np.where(own & left, start_ns, ends["window"])
+    groups = len(found.start) - 1
+    of_group = np.repeat(np.arange(groups), np.diff(found.start))
+    present = np.diff(found.start)
+    expected = np.zeros(groups, np.int64)
+    np.maximum.at(expected, of_group, ends["size"])
+    waits = np.zeros(groups, np.bool_)  # a member has not left yet
+    np.logical_or.at(waits, of_group, ~left)
+    newest = np.full(groups, np.iinfo(np.int64).min, np.int64)
+    np.maximum.at(newest, of_group, ends["end_ns"])
+    expired = ~waits & (newest < oldest_ns)
+    # Pairs.
+    both = left[found.cause] & left[found.effect]
+    cause, effect = found.cause[both], found.effect[both]
+    keep = left.copy()
+    keep[effect] = False
+    used = np.bincount(cause, minlength=len(keep))
+    is_cause = ends["role"] == c.Role.CAUSE
+    remaining = np.maximum(ends["size"], 1) - used
+    keep &= ~(is_cause & (used > 0) & (remaining <= 0))
+    ends["size"] = np.where(is_cause & (used > 0), remaining, ends["size"])
+    ends["flags"] = np.where(is_cause & (used > 0), ends["flags"] | MATCHED_ONCE, ends["flags"])
+    # Joins.
+    complete = found.join & ~waits & (expected > 0) & (present >= expected)
+    partial = found.join & expired & ~complete
+    out.incomplete = int((partial & (expected != present)).sum())
+    going = (complete | partial)[found.join_of]
+    sizes = np.diff(found.member_start)
+    goes = np.repeat(going, sizes)
+    keep[found.member[goes]] = False
+    bound = _own_bound(clocks, ends["clock"], ends["begin_ns"])
+    best = e.other_causes(found, (ends["begin_ns"] - bound)[found.member], tie[found.member])
+    rows = goes & (best >= 0)
+    join_cause, join_effect = best[rows], found.member[rows]
+    # What is given up.
+    keep_group = np.zeros(groups, np.bool_)
+    np.logical_or.at(keep_group, of_group, keep)
+    lost = keep & expired[of_group]
+    if lost.any():
+        unmatched = lost & ((ends["flags"] & MATCHED_ONCE) == 0)
+        side = (ends["role"][unmatched] != c.Role.CAUSE).astype(np.int64)
+        np.add.at(out.unmatched, (ends["kind"][unmatched].astype(np.int64), side), 1)
+        keep &= ~lost
+    over = int(keep.sum()) - settings.pending_max
+    if over > 0:
+        oldest = np.flatnonzero(keep)[np.argsort(ends["end_ns"][keep], kind="stable")[:over]]
+        side = (ends["role"][oldest] != c.Role.CAUSE).astype(np.int64)
+        np.add.at(out.unmatched, (ends["kind"][oldest].astype(np.int64), side), 1)
+        keep[oldest] = False
+    past.load({name: ends[name][keep] for name in e.PENDING})
+    size = np.repeat(present[found.join_of], sizes)[rows]
+    missing = np.maximum(0, np.repeat(expected[found.join_of], sizes)[rows] - size)
+    _judge_out(out, ends, (cause, effect), (join_cause, join_effect), size, missing, clocks, settings)
+    return out
+
+
+def _own_bound(clocks: ClockBook, slot: Array, t_ns: I64) -> I64:
+    """Bound of each stamp against TAI, 0 where none is known."""
+    if not len(clocks):
+        return np.zeros(len(slot), np.int64)
+    safe = np.where(slot < 0, 0, slot)
+    bound = clocks["bound_ns"][safe]
+    known = (slot >= 0) & (bound != c.NULL_I64)
+    growth = clocks["growth_ppb"][safe] * 1e-9
+    age = np.abs(t_ns - clocks["ref_tai_ns"][safe])
+    grown = bound + np.ceil(np.where(growth > 0, growth * age, 0.0)).astype(np.int64)
+    return np.where(known, grown, 0)
+
+
+def _judge_out(
+    out: Edges,
+    ends: dict[str, Array],
+    pairs: tuple[I64, I64],
+    joined: tuple[I64, I64],
+    size: I64,
+    missing: I64,
+    clocks: ClockBook,
+    settings: MergeSettings,
+) -> None:
+    """Fill `out` with the columns and counts of these edges."""
+    cause, effect = np.concatenate((pairs[0], joined[0])), np.concatenate((pairs[1], joined[1]))
+    none = np.zeros(len(pairs[0]), np.int64)
+    in_join = np.concatenate((none, np.ones(len(joined[0]), np.int64))).astype(np.bool_)
+    cause_end = ~in_join & (ends["point"][cause] == c.Point.END)
+    effect_end = in_join | (ends["point"][effect] == c.Point.END)
+    cause_ns = np.where(cause_end, ends["end_ns"][cause], ends["begin_ns"][cause])
+    effect_ns = np.where(effect_end, ends["end_ns"][effect], ends["begin_ns"][effect])
+    cause_order = np.where(cause_end, ends["order_end_ns"][cause], ends["order_ns"][cause])
+    effect_order = np.where(effect_end, ends["order_end_ns"][effect], ends["order_ns"][effect])
+    judged = e.judge(
+        clocks, ends["clock"][cause], cause_ns, ends["clock"][effect], effect_ns, settings.epsilon_max
+    )
+    kind = ends["kind"][cause].astype(np.int64)
+    unrepaired = ends["window"][effect] < ends["window"][cause]
+    out.unrepaired = int(unrepaired.sum())
+    np.add.at(out.inversions_raw, kind[effect_ns < cause_ns], 1)
+    np.add.at(out.inversions_after, kind[(effect_order <= cause_order) & ~unrepaired], 1)
+    np.add.at(out.verdicts, (kind, judged.verdict.astype(np.int64)), 1)
+    out.columns = {
+        "kind": ends["kind"][cause],
+        "op": ends["op"][effect],
+        "group": ends["group"][effect],
+        "key": ends["key"][effect],
+        "cause_source": ends["source"][cause],
+        "cause_seq": ends["seq"][cause],
+        "cause_point": cause_end.astype(np.uint8),
+        "effect_source": ends["source"][effect],
+        "effect_seq": ends["seq"][effect],
+        "effect_point": effect_end.astype(np.uint8),
+        "gap_ns": judged.gap_ns,
+        "bound_ns": judged.bound_ns,
+        "verdict": judged.verdict,
+        "assumed": ((ends["flags"][cause] | ends["flags"][effect]) & c.ENDPOINT_ASSUMED).astype(np.uint8),
+        "effect_ns": effect_ns,
+        "effect_duration_ns": ends["duration"][effect],
+        "size": np.concatenate((none, size)),
+        "missing": np.concatenate((none, missing)),
+    }
