@@ -11,7 +11,11 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Record(NamedTuple):
-    """One record of the log. `tt-origin`, where present, has already replaced partition, offset and append_ms."""
+    """One record of the log. `tt-origin`, where present, has already replaced partition, offset and append_ms.
+
+    What a task writes about its input uses those; where it goes on (`next_offset`) and which rows it holds
+    (`Ref`) are places in the log that is read now: `log_offset`.
+    """
 
     topic: str  # suffix: "events", "merged", ...
     partition: int
@@ -20,6 +24,12 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...] = ()
+    replayed_at: int | None = None  # offset of a replayed record in the log read now; None: not replayed
+
+    @property
+    def log_offset(self) -> int:
+        """Offset in the log that is read now."""
+        return self.offset if self.replayed_at is None else self.replayed_at
 
     def header(self, name: str) -> bytes | None:
         """Value of a header, None where it is absent."""
@@ -39,7 +49,7 @@ class Ref(NamedTuple):
     """Rows first..last of an input record that a task still holds, so that a restart reads them again."""
 
     topic: str
-    offset: int
+    offset: int  # Record.log_offset
     first: int
     last: int
 
@@ -49,7 +59,7 @@ class Task(Protocol):
 
     @property
     def next_offset(self) -> Mapping[str, int]:
-        """By input topic: the offset after the last record processed; topics not yet read are left out."""
+        """By input topic: log_offset + 1 of the last record processed; topics not yet read are left out."""
         ...
 
     def process(self, record: Record) -> list[Output]:
@@ -69,7 +79,10 @@ class Task(Protocol):
         ...
 
     def reload(self, record: Record, first: int, last: int) -> None:
-        """Take back rows first..last of a record named by refs(), without any output."""
+        """Take back rows first..last of a record named by refs(), without any output.
+
+        After an accepted loss (`--accept-loss`) records that the log no longer holds are not given back.
+        """
         ...
 
     def counters(self) -> Mapping[str, int | float | Mapping[tuple[str, ...], int | float]]:

@@ -65,12 +65,12 @@ class MergeTask:
         self._next: dict[str, int] = {}
         self._now_ms = -1
         self._deadlines: list[tuple[int, str]] = []
-        self._loose_refs: list[bool] = []  # by ref of the snapshot, in order of reloading
+        self._loose_refs: dict[tuple[int, int], bool] = {}  # by (offset, first row) of the snapshot's refs
         if snapshot is not None:
             meta, arrays = unpack_state(snapshot)
             self._next = dict(meta["next"])
             self._now_ms = meta["now_ms"]
-            self._loose_refs = list(meta["loose"])
+            self._loose_refs = {(offset, first): True for offset, first in meta["loose"]}
             for part in meta["scopes"]:
                 scope = state.load(part, arrays, partition, settings, self._count)
                 self._scopes[scope.name] = scope
@@ -82,7 +82,7 @@ class MergeTask:
 
     def process(self, record: Record) -> list[Output]:
         """Take the next record of `events`."""
-        read_offset = self._next_read(record)
+        self._next["events"] = record.log_offset + 1
         self._now_ms = max(self._now_ms, record.append_ms)
         try:
             batch = decode_batch(record.value or b"")
@@ -91,7 +91,7 @@ class MergeTask:
             if batch.family == "control":
                 out = self._control(batch, record)
             else:
-                out = self._data(batch, record, read_offset)
+                out = self._data(batch, record)
         except UnknownSchema as error:
             out = [self._dead_letter(record, "unknown_schema", str(error))]
         except MalformedInput as error:
@@ -99,28 +99,18 @@ class MergeTask:
         out += self._look()
         return out
 
-    def _next_read(self, record: Record) -> int:
-        """The record's own offset in this log: by count for replayed records, which carry their first offset."""
-        at = self._reading if (at := getattr(record, "read_offset", None)) is None else at
-        self._next["events"] = at + 1
-        return at
-
-    @property
-    def _reading(self) -> int:
-        return self._next.get("events", 0)
-
     def _scope(self, name: str) -> Scope:
         scope = self._scopes.get(name)
         if scope is None:
             scope = self._scopes[name] = Scope(name, self.partition, self.settings, self._count)
         return scope
 
-    def _data(self, batch: Batch, record: Record, read_offset: int) -> list[Output]:
+    def _data(self, batch: Batch, record: Record) -> list[Output]:
         self._count("rows_in", batch.count)
         self._count("batches_in", 1)
         scope = self._scope(batch.scope)
         scope.heard(record)
-        out = scope.accept(batch, record, read_offset)
+        out = scope.accept(batch, record)
         out += scope.advance(self._now_ms)
         self._plan(scope)
         return out
@@ -190,13 +180,13 @@ class MergeTask:
         return Output("deadletter", record.key, encode_record(letter), headers)
 
     def pending(self) -> bool:
-        """Whether rows wait in open windows, or a scope waits to be closed."""
-        return any(not scope.closed and (scope.buckets or len(scope.sources)) for scope in self._scopes.values())
+        """Whether rows wait in open windows."""
+        return any(scope.buckets for scope in self._scopes.values())
 
-    def _held(self) -> list[tuple[Ref, bool, str]]:
-        """Every run of rows that is held: (ref, loose, scope), in order of reloading."""
+    def _held(self) -> list[tuple[Ref, bool]]:
+        """Every run of rows that is held, and whether it is loose, in order of reloading."""
         found = [
-            (ref, part.loose, scope.name)
+            (ref, part.loose)
             for scope in self._scopes.values()
             for parts in scope.buckets.values()
             for part in parts
@@ -206,7 +196,7 @@ class MergeTask:
 
     def refs(self) -> Sequence[Ref]:
         """Rows held, to be read again after a restart."""
-        return [ref for ref, _, _ in self._held()]
+        return [ref for ref, _ in self._held()]
 
     def snapshot(self) -> bytes:
         """Carry state as of next_offset."""
@@ -215,16 +205,16 @@ class MergeTask:
         meta = {
             "next": self._next,
             "now_ms": self._now_ms,
-            "loose": [loose for _, loose, _ in self._held()],
+            "loose": [[ref.offset, ref.first] for ref, loose in self._held() if loose],
             "scopes": scopes,
         }
         return pack_state(meta, arrays)
 
     def reload(self, record: Record, first: int, last: int) -> None:
         """Take back rows first..last of a record."""
-        loose = self._loose_refs.pop(0)
+        loose = self._loose_refs.get((record.log_offset, first), False)
         batch = decode_batch(record.value or b"")
-        self._scopes[batch.scope].reload(batch, record, record.offset, first, last, loose)
+        self._scopes[batch.scope].reload(batch, record, first, last, loose)
 
     def counters(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:
         """What was counted since the task was made."""

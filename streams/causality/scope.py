@@ -81,7 +81,7 @@ class Scope:
         else:
             self.expected_ranks = max(self.expected_ranks, number)
 
-    def accept(self, batch: Batch, record: Record, read_offset: int) -> list[Output]:
+    def accept(self, batch: Batch, record: Record) -> list[Output]:
         """Take a batch of rows; gives what is late. Late rows count as seen."""
         numbers = self.sources.number(batch)
         slots = self.clocks.slots_of(batch)
@@ -99,7 +99,7 @@ class Scope:
             self.sources.detach(self.settings.skew_max_ns)
         if not batch.count:
             return []
-        chunk = self._chunk(batch, record, read_offset, numbers, slots)
+        chunk = self._chunk(batch, record, numbers, slots)
         seq, time_ns, keep = self._place(chunk, skip)
         if self.closed:
             return self._late(batch, np.flatnonzero(keep), "closed") if keep.any() else []
@@ -121,21 +121,21 @@ class Scope:
             out += self._shed()
         return out
 
-    def reload(self, batch: Batch, record: Record, read_offset: int, first: int, last: int, loose: bool) -> None:
+    def reload(self, batch: Batch, record: Record, first: int, last: int, loose: bool) -> None:
         """Take rows first..last back after a restart, without counting or lateness."""
         known = self._reloaded
-        if known is None or known.read_offset != read_offset:
+        if known is None or known.read_offset != record.log_offset:
             numbers, slots = self.sources.number(batch), self.clocks.slots_of(batch)
-            known = self._reloaded = self._chunk(batch, record, read_offset, numbers, slots)
+            known = self._reloaded = self._chunk(batch, record, numbers, slots)
         none = np.full(batch.table_len("src"), np.iinfo(np.int64).min, np.int64)
         seq, time_ns, _ = self._place(known, none)
         self._hold(known, np.arange(first, last + 1), seq, time_ns, loose)
 
-    def _chunk(self, batch: Batch, record: Record, read_offset: int, numbers: Any, slots: Any) -> Chunk:
+    def _chunk(self, batch: Batch, record: Record, numbers: Any, slots: Any) -> Chunk:
         return Chunk(
             batch,
             record.topic,
-            read_offset,
+            record.log_offset,
             record.partition,
             record.offset,
             record.append_ms,
