@@ -52,6 +52,7 @@ SOURCES = (
     Column("src_base_ns", "<i8", "ns", "what raw_dt counts from"),
 )
 PLACED_BY_APPEND = 8  # bit of src_flags
+# The clock table lists the states applied, and below them parents that stamped no row: their maps are null.
 MAPS = (
     Column("map_ref_ns", "<i8", "ns", "reference reading of the clock"),
     Column("map_ref_tai_ns", "<i8", "ns", "TAI at that moment by the map applied"),
@@ -105,6 +106,8 @@ EDGES = (
     Column("edge_effect_duration_ns", "<i8", "ns", "the effect's own duration on its own clock"),
     Column("edge_size", "<u4", "1", "members of the collective that took part"),
     Column("edge_missing", "<u4", "1", "members expected that are missing"),
+    Column("edge_cause_clock", "<u2", "clock", "clock state of the cause's stamp"),
+    Column("edge_effect_clock", "<u2", "clock", "clock state of the effect's stamp"),
 )
 TABLES = {
     "src": SOURCES,
@@ -181,6 +184,10 @@ class Merged:
             return np.empty(0, np.int64)
         out: I64 = self.data[table_column][self.data["source"]] + self.data[offset_column]
         return self._escaped(offset_column, out)
+
+    def clock_name(self, entry: int) -> str:
+        """Name of a clock of this part."""
+        return self.strings[int(self.data["clk_id"][entry])]
 
     def _escaped(self, name: str, wide: I64) -> I64:
         if self.table_len("esc") and name in self.strings:

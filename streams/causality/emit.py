@@ -219,6 +219,7 @@ class _PartBuilder:
         self._escape: list[tuple[I64, str, I64]] = []
         self._named: list[tuple[str, I64]] = []  # columns of scope sources, to be turned into entries
         self._inputs: list[tuple[int, int, int]] = []
+        self._edge_clocks: dict[str, Array] = {}
 
     def rows(self, released: Released, order: I64, ends: dict[str, Array]) -> None:
         """The row columns, causes and moved ends of these layout places."""
@@ -334,6 +335,8 @@ class _PartBuilder:
             share = column[first:last]
             if name in ("cause_source", "effect_source"):
                 self._named.append((f"edge_{name}", share.astype(np.int64)))
+            elif name in ("cause_clock", "effect_clock"):
+                self._edge_clocks[f"edge_{name}"] = share.astype(np.int64)
             elif name == "group":
                 self._texts["edge_group"] = share
             else:
@@ -408,20 +411,22 @@ class _PartBuilder:
         data["src_base_ns"] = self._base_ns
 
     def _clock_table(self, table: TextTable) -> None:
-        if not len(self._entry_source):
-            return
+        """The clock states that rows and edges were judged by, then the parents that stamped none of them."""
         clocks, data = self._clocks, self.data
-        used = np.unique(self._entry_clock)
-        lacking = bool(len(used) and used[0] < 0)
-        used = used[used >= 0]
+        slots = np.unique(np.concatenate([self._entry_clock, *self._edge_clocks.values()]))
+        slots = slots[slots >= 0]
         # By content, not by the order in which clocks were first seen.
-        used = np.array(sorted(used.tolist(), key=lambda slot: repr(clocks.rows[slot])), np.int64)
-        rows = [clocks.rows[slot] for slot in used]
+        used = np.array(sorted(slots.tolist(), key=lambda slot: repr(clocks.rows[slot])), np.int64)
         place = np.full(len(clocks) + 1, c.NULL_U16, np.int64)
         place[used] = np.arange(len(used))
-        data["src_clock"] = np.where(self._entry_clock < 0, c.NULL_U16, place[self._entry_clock]).astype("<u2")
-        if lacking and not len(used):
+        if len(self._entry_source):
+            data["src_clock"] = place[self._entry_clock].astype("<u2")
+        for name, column in self._edge_clocks.items():
+            data[name] = place[column].astype("<u2")
+        if not len(used):
             return
+        rows = [clocks.rows[slot][0] for slot in used]
+        rows += sorted({row for slot in used for row in clocks.rows[slot][1:]} - set(rows), key=repr)
         for k, column in enumerate(c.CLOCKS):
             values = [row[k] for row in rows]
             if column.unit == "string":
@@ -430,14 +435,15 @@ class _PartBuilder:
             else:
                 filled = [float("nan") if v is None else v for v in values]
                 data[column.name] = np.array(filled).astype(column.dtype)
-        for column_name, array in (
-            ("map_ref_ns", "ref_ns"),
-            ("map_ref_tai_ns", "ref_tai_ns"),
-            ("map_bound_ns", "bound_ns"),
-            ("map_growth_ppb", "growth_ppb"),
+        parents = len(rows) - len(used)
+        for name, array, null in (
+            ("map_ref_ns", "ref_ns", c.NULL_I64),
+            ("map_ref_tai_ns", "ref_tai_ns", c.NULL_I64),
+            ("map_rate_ppb", "rate_ppb", float("nan")),
+            ("map_bound_ns", "bound_ns", c.NULL_I64),
+            ("map_growth_ppb", "growth_ppb", float("nan")),
         ):
-            data[column_name] = clocks[array][used]
-        data["map_rate_ppb"] = clocks["rate_ppb"][used]
+            data[name] = np.concatenate((clocks[array][used], np.full(parents, null, clocks[array].dtype)))
 
     def _resolve_texts(self, table: TextTable) -> None:
         """Scope string numbers to the part's own table, in order of text."""

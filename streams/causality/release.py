@@ -383,4 +383,6 @@ def _judge_out(
         "effect_duration_ns": ends["duration"][effect],
         "size": np.concatenate((none, size)),
         "missing": np.concatenate((none, missing)),
+        "cause_clock": ends["clock"][cause],
+        "effect_clock": ends["clock"][effect],
     }

@@ -52,7 +52,7 @@ class ClockBook:
     """The clock slots of one scope."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[int | float | str | None, ...]] = []  # clock statement of each slot, for `merged`
+        self.rows: list[list[tuple[int | float | str | None, ...]]] = []  # statements up to the root, by slot
         self._array = {name: np.empty((0, *shape), dtype) for name, dtype, shape in ARRAYS}
         self._size = 0
         self._nodes: dict[tuple[str, int], int] = {}
@@ -128,7 +128,7 @@ class ClockBook:
                 grown[:slot] = old
                 self._array[name] = grown
         self._size += 1
-        self.rows.append((*rows[0], leap_s))
+        self.rows.append(rows)
         # From the root down: the map to TAI, and the chain of bounds.
         mapped: tuple[int, int, float] | None = None
         steps: list[tuple[int, float, int, int, float]] = []
@@ -274,7 +274,7 @@ class ClockBook:
         book = cls()
         keys, rows, nodes = meta
         assert isinstance(keys, list) and isinstance(rows, list) and isinstance(nodes, list)
-        book.rows = [tuple(row) for row in rows]
+        book.rows = [[tuple(row) for row in chain] for chain in rows]
         book._array = {name: np.array(arrays[name]) for name, _, _ in ARRAYS}
         book._size = len(book.rows)
         book._nodes = {(name, epoch): place for place, (name, epoch) in enumerate(nodes)}
