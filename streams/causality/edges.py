@@ -129,17 +129,21 @@ def judge(
     cause_ns: I64,
     effect_clock: Array,
     effect_ns: I64,
+    cause_end: NDArray[np.bool_],
+    effect_end: NDArray[np.bool_],
     epsilon_max: float,
     min_ns: int = 0,
 ) -> Judged:
     """Verdict of each edge from mapped times: violated if gap < min - bound, proven if gap > bound and the
-    bound is assured, else inferred (the edge orders what time can't)."""
+    bound is assured, else inferred (the edge orders what time can't). `cause_end`, `effect_end`: the point is
+    the end of an event that lasts."""
     gap = effect_ns - cause_ns
     if not len(gap) or not len(clocks):
         return Judged(gap, np.full(len(gap), c.NULL_I64), np.full(len(gap), c.Verdict.INFERRED, np.uint8))
     bounds = clocks.diff_bound(
-        cause_clock.astype(np.int64), cause_ns, effect_clock.astype(np.int64), effect_ns, epsilon_max
-    )
+        cause_clock.astype(np.int64), cause_ns, effect_clock.astype(np.int64), effect_ns, epsilon_max,
+        cause_end, effect_end,
+    )  # fmt: skip
     known = bounds.bound_ns != c.NULL_I64
     verdict = np.full(len(gap), c.Verdict.INFERRED, np.uint8)
     verdict[known & bounds.assured & (gap > bounds.bound_ns)] = c.Verdict.PROVEN

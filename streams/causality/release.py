@@ -244,8 +244,10 @@ def _binding(
     effect_end = of_join[last] | (ends["point"][effect] == c.Point.END)
     effect_ns = np.where(effect_end, ends["end_ns"][effect], ends["begin_ns"][effect])
     judged = e.judge(
-        clocks, ends["clock"][cause_at[last]], cause_ns, ends["clock"][effect], effect_ns, settings.epsilon_max
-    )
+        clocks, ends["clock"][cause_at[last]], cause_ns, ends["clock"][effect], effect_ns,
+        at_end_last & (ends["duration"][cause_at[last]] > 0), effect_end & (ends["duration"][effect] > 0),
+        settings.epsilon_max,
+    )  # fmt: skip
     verdict[row[last]] = judged.verdict
     return cause, verdict
 
@@ -356,8 +358,10 @@ def _judge_out(
     cause_order = np.where(cause_end, ends["order_end_ns"][cause], ends["order_ns"][cause])
     effect_order = np.where(effect_end, ends["order_end_ns"][effect], ends["order_ns"][effect])
     judged = e.judge(
-        clocks, ends["clock"][cause], cause_ns, ends["clock"][effect], effect_ns, settings.epsilon_max
-    )
+        clocks, ends["clock"][cause], cause_ns, ends["clock"][effect], effect_ns,
+        cause_end & (ends["duration"][cause] > 0), effect_end & (ends["duration"][effect] > 0),
+        settings.epsilon_max,
+    )  # fmt: skip
     kind = ends["kind"][cause].astype(np.int64)
     unrepaired = ends["window"][effect] < ends["window"][cause]
     out.unrepaired = int(unrepaired.sum())

@@ -211,8 +211,21 @@ class ClockBook:
         array["bound_ns"][slot] = total
         array["growth_ppb"][slot] = growth_sum
 
-    def diff_bound(self, a: I64, a_ns: I64, b: I64, b_ns: I64, epsilon_max: float) -> Bounds:
-        """Bounds of pairs of stamps by slot (-1: no clock) and TAI time; all of shape (pairs,)."""
+    def diff_bound(
+        self,
+        a: I64,
+        a_ns: I64,
+        b: I64,
+        b_ns: I64,
+        epsilon_max: float,
+        a_end: NDArray[np.bool_] | None = None,
+        b_end: NDArray[np.bool_] | None = None,
+    ) -> Bounds:
+        """Bounds of pairs of stamps by slot (-1: no clock) and TAI time; all of shape (pairs,).
+
+        A reading is rounded to its clock's quantum, which adds half of it; an end (`a_end`, `b_end`) was
+        computed from a begin and a duration, each rounded, which adds a whole one.
+        """
         known = (a >= 0) & (b >= 0)
         a, b = np.where(known, a, 0), np.where(known, b, 0)
         node = self["node"]
@@ -244,6 +257,10 @@ class ClockBook:
                 assured &= ~below | (kind != c.Assurance.CLAIMED)
                 chance = self["step_epsilon"][slots, level]
                 epsilon += np.where(below & (kind == c.Assurance.STATISTICAL), chance, 0.0)
+        if a_end is not None and b_end is not None:
+            halves = self["quantum_ns"][a] * (1 + a_end) + self["quantum_ns"][b] * (1 + b_end)
+            coarse = (self["quantum_ns"][a] > 1) | (self["quantum_ns"][b] > 1)
+            bound += np.where(coarse, (halves + 1) // 2, 0)
         if same_clock.any():
             drift = self["step_growth_ppb"][a, 0] * 1e-9 * np.abs(b_ns - a_ns)
             readout = self["quantum_ns"][a] + self["quantum_ns"][b]
