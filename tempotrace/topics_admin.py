@@ -35,7 +35,8 @@ class TopicInfo(NamedTuple):
 class Cluster:
     """A connection to a cluster for administration, and the last thing that went wrong on it."""
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
+    def __init__(self, kafka: Mapping[str, str], seconds: float = ANSWER_SECONDS_MAX) -> None:
+        self._seconds = seconds
         self.bootstrap = kafka["bootstrap.servers"]
         self._reason = ""
         self.settings: dict[str, Any] = {**kafka, "error_cb": self._note, "log_level": 0}
@@ -58,7 +59,7 @@ class Cluster:
         """Partition count of each topic that this user may see."""
         try:
             # A first poll lets error_cb speak, so that a refused login is named rather than a time-out.
-            found = self.admin.list_topics(timeout=ANSWER_SECONDS_MAX).topics
+            found = self.admin.list_topics(timeout=self._seconds).topics
         except KafkaException as error:
             self.admin.poll(0)
             raise self.away(error) from error
@@ -85,8 +86,8 @@ def prepare(kafka: Mapping[str, str], partitions: int | None = None) -> Made:
 def create(kafka: Mapping[str, str], tenants: Sequence[str], partitions: int | None = None) -> Made:
     """Make all topics of these tenants and `tempotrace.schemas`, as far as they are not there.
 
-    partitions: None keeps the count that a tenant's `events` has, or takes the default for a new tenant. A topic
-    that is there with another count or other settings raises Setup: neither can be changed without harm.
+    partitions: None keeps the count that a tenant's `events` has, or takes the default for a new tenant.
+    A topic that is there with another count or other settings raises Setup: neither changes without harm.
     """
     cluster = Cluster(kafka)
     found = cluster.partitions()
@@ -102,7 +103,7 @@ def create(kafka: Mapping[str, str], tenants: Sequence[str], partitions: int | N
 
 
 def _make(cluster: Cluster, specs: Sequence[TopicSpec]) -> None:
-    """Create topics and wait until they can be seen. One that appeared meanwhile is checked like the others."""
+    """Create topics and wait until all can be seen, those too that another made meanwhile."""
     if not specs:
         return
     # A replication factor of -1 is the broker's own default, which suits one node as well as many.
@@ -123,7 +124,7 @@ def _make(cluster: Cluster, specs: Sequence[TopicSpec]) -> None:
 
 
 def await_topics(cluster: Cluster, names: Iterable[str]) -> None:
-    """Wait until the brokers show these topics: they learn of a new one from the controller, a little later."""
+    """Wait until the brokers, which learn of new topics from the controller, show these."""
     wanted = set(names)
     for _ in range(1000):  # each round is a request and its answer
         if wanted <= cluster.partitions().keys():
@@ -136,8 +137,8 @@ def _check(cluster: Cluster, specs: Sequence[TopicSpec], found: Mapping[str, int
     for spec in specs:
         if found[spec.name] != spec.partitions:
             raise Setup(
-                f"topic {spec.name} has {found[spec.name]} partitions, {spec.partitions} are wanted; the count is "
-                "fixed at creation: use the count it has, or another tenant"
+                f"topic {spec.name} has {found[spec.name]} partitions, {spec.partitions} are wanted; the "
+                "count is fixed at creation: use the one it has, or another tenant"
             )
     resources = [ConfigResource(ResourceType.TOPIC, spec.name) for spec in specs]
     if not resources:
@@ -149,8 +150,8 @@ def _check(cluster: Cluster, specs: Sequence[TopicSpec], found: Mapping[str, int
             actual = have[spec.name][name].value
             if actual != value:
                 raise Setup(
-                    f"topic {spec.name} has {name}={actual}, {value} is needed: set it with Kafka's tools, or "
-                    "use another tenant"
+                    f"topic {spec.name} has {name}={actual}, {value} is needed: set it with Kafka's tools, "
+                    "or use another tenant"
                 )
 
 
@@ -193,8 +194,8 @@ def _offsets(
 def publish_schemas(kafka: Mapping[str, str]) -> int:
     """Write those shipped schemas to `tempotrace.schemas` that it does not hold yet; how many those were.
 
-    A record's key is the schema's fingerprint, 8 bytes as in the frame of each message (after the marker C3 01);
-    its value is the .avsc text.
+    A record's key is the schema's fingerprint, 8 bytes as in the frame of each message (after the marker
+    C3 01); its value is the .avsc text.
     """
     held = published_schemas(kafka)
     new = {

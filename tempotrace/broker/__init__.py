@@ -193,15 +193,13 @@ def _launch(folder: DataFolder, nodes: list[Node], java: Path, jars: Path, clock
             children.append(process.launch(command, paths.pid, paths.output))
         _await_answer(folder, nodes, children, clock)
     except BaseException:
-        process.stop([child.pid for child in children if child.poll() is None], seconds=10)
+        process.stop(children, seconds=10)
         for node in nodes:
             folder.node(node.id).pid.unlink(missing_ok=True)
         raise
 
 
-def _await_answer(
-    folder: DataFolder, nodes: list[Node], children: list["subprocess.Popen[bytes]"], clock: Clock
-) -> None:
+def _await_answer(folder: DataFolder, nodes: list[Node], children: list[int], clock: Clock) -> None:
     settings: dict[str, Any] = {
         "bootstrap.servers": ",".join(f"{HOST}:{node.port}" for node in nodes),
         "reconnect.backoff.ms": 20,
@@ -213,7 +211,7 @@ def _await_answer(
     end = clock.monotonic() + START_SECONDS_MAX
     while clock.monotonic() < end:
         for node, child in zip(nodes, children, strict=True):
-            if child.poll() is not None:
+            if process.ended(child):
                 raise Setup(f"Kafka ended at once: {_last_words(folder, node)}")
         try:
             # A node counts only when the controller has let it in, so all listed means all usable.

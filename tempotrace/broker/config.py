@@ -52,6 +52,9 @@ def server_properties(node: Node, nodes: Sequence[Node], log_dir: Path) -> str:
         "group.initial.rebalance.delay.ms": 0,
         # A stage that was killed goes on only when its open transaction has expired: look every second.
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+        # After a crash a node is let in again only when its old session has run out: 6 s instead of 9.
+        "broker.session.timeout.ms": 6000,
+        "broker.heartbeat.interval.ms": 1000,
         # The default of 128 MB would be a quarter of the heap.
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
     }

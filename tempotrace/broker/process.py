@@ -5,7 +5,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,7 @@ from tempotrace.broker.config import HOST
 STOP_SECONDS_MAX: Final = 60
 
 # The process writes its own pid file before it becomes Java: no crash of ours leaves an unknown broker.
-_LAUNCH: Final = 'echo $$ > "$0" && exec "$@"'
+_LAUNCH: Final = 'echo $$ > "$0" && cd / && exec "$@"'
 
 
 def port_is_free(port: int) -> bool:
@@ -39,17 +38,24 @@ def free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
-def launch(command: Sequence[str], pid_file: Path, output: Path) -> "subprocess.Popen[bytes]":
-    """Start a process that outlives us, with its own session, its output appended to a file."""
-    with output.open("ab") as sink:
-        return subprocess.Popen(
-            ["/bin/sh", "-c", _LAUNCH, str(pid_file), *command],
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=sink,
-            start_new_session=True,
-            cwd="/",
-        )
+def launch(command: Sequence[str], pid_file: Path, output: Path) -> int:
+    """Start a process that outlives us, in its own session, its output appended to a file; its pid."""
+    arguments = ["/bin/sh", "-c", _LAUNCH, str(pid_file), *command]
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(output), append, 0o644),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    return os.posix_spawn(arguments[0], arguments, os.environ, file_actions=files, setsid=True)
+
+
+def ended(child: int) -> bool:
+    """Whether a process that launch() started has ended; takes its exit code off the system's hands."""
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] == child
+    except ChildProcessError:
+        return True
 
 
 def living(pid_file: Path, mark: str) -> int | None:
@@ -80,6 +86,7 @@ def stop(pids: Sequence[int], seconds: float = STOP_SECONDS_MAX) -> list[int]:
             signal.pidfd_send_signal(handle, signal.SIGKILL)
             _wait(handle, seconds)
         os.close(handle)
+        ended(pid)
     return killed
 
 
