@@ -14,8 +14,21 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from schemas import codec, topics
 from schemas.errors import BrokerAway, MissingTopic, Setup
 from schemas.topics import TopicSpec
+from tempotrace.clockwork import Clock, WallClock
 
 ANSWER_SECONDS_MAX: Final = 15.0
+STARTS, ENDS = OffsetSpec.earliest(), OffsetSpec.latest()
+
+Partition = tuple[str, int]  # topic, number
+
+# What a broker answers about a partition that it has not heard of yet, or whose leader is being chosen.
+_SETTLING: Final = {
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
 
 
 class Made(NamedTuple):
@@ -36,6 +49,7 @@ class Cluster:
     """A connection to a cluster for administration, and the last thing that went wrong on it."""
 
     def __init__(self, kafka: Mapping[str, str], seconds: float = ANSWER_SECONDS_MAX) -> None:
+        self.clock: Clock = WallClock()
         self._seconds = seconds
         self.bootstrap = kafka["bootstrap.servers"]
         self._reason = ""
@@ -74,6 +88,24 @@ class Cluster:
             if problem.code() in {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}:
                 raise self.away(error) from error
             raise Setup(f"{self.bootstrap} refused a request: {problem.str()}") from error
+
+    def offsets(self, partitions: Iterable[Partition], which: OffsetSpec) -> dict[Partition, int]:
+        """Start or end of each partition's log; waits for the leader of a partition that has none yet."""
+        end = self.clock.monotonic() + ANSWER_SECONDS_MAX
+        found: dict[Partition, int] = {}
+        left = list(partitions)
+        while left:
+            asked = {TopicPartition(name, index): which for name, index in left}
+            left = []
+            futures = self.admin.list_offsets(asked, request_timeout=ANSWER_SECONDS_MAX)
+            for place, future in futures.items():
+                problem = future.exception()
+                settling = isinstance(problem, KafkaException) and problem.args[0].code() in _SETTLING
+                if settling and self.clock.monotonic() < end:
+                    left.append((place.topic, place.partition))
+                else:
+                    found[place.topic, place.partition] = int(self.result(future).offset)
+        return found
 
 
 def prepare(kafka: Mapping[str, str], partitions: int | None = None) -> Made:
@@ -119,15 +151,18 @@ def _make(cluster: Cluster, specs: Sequence[TopicSpec]) -> None:
         if problem is not None:
             cluster.result(future)
         assert name in {spec.name for spec in specs}
-    await_topics(cluster, [spec.name for spec in specs])
+    _await_leaders(cluster, [spec.name for spec in specs])
     _check(cluster, specs, cluster.partitions())
 
 
-def await_topics(cluster: Cluster, names: Iterable[str]) -> None:
-    """Wait until the brokers, which learn of new topics from the controller, show these."""
+def _await_leaders(cluster: Cluster, names: Iterable[str]) -> None:
+    """Wait until these topics can be used: brokers learn of a new one from the controller, a little later."""
     wanted = set(names)
-    for _ in range(1000):  # each round is a request and its answer
-        if wanted <= cluster.partitions().keys():
+    end = cluster.clock.monotonic() + ANSWER_SECONDS_MAX
+    while cluster.clock.monotonic() < end:  # each round is a request and its answer
+        found = cluster.partitions()
+        if wanted <= found.keys():
+            cluster.offsets([(name, index) for name in wanted for index in range(found[name])], ENDS)
             return
     raise Setup(f"{cluster.bootstrap} accepted topics but does not show them: {', '.join(sorted(wanted))}")
 
@@ -173,22 +208,12 @@ def listing(kafka: Mapping[str, str], tenant: str | None = None) -> list[TopicIn
     cluster = Cluster(kafka)
     prefix = f"{topics.PREFIX}.{topics.check_tenant(tenant)}." if tenant else f"{topics.PREFIX}."
     found = {name: count for name, count in sorted(cluster.partitions().items()) if name.startswith(prefix)}
-    partitions = [TopicPartition(name, index) for name, count in found.items() for index in range(count)]
-    starts = _offsets(cluster, partitions, OffsetSpec.earliest())
-    ends = _offsets(cluster, partitions, OffsetSpec.latest())
+    partitions = [(name, index) for name, count in found.items() for index in range(count)]
+    starts, ends = cluster.offsets(partitions, STARTS), cluster.offsets(partitions, ENDS)
     return [
         TopicInfo(name, [(starts[name, index], ends[name, index]) for index in range(count)])
         for name, count in found.items()
     ]
-
-
-def _offsets(
-    cluster: Cluster, partitions: Sequence[TopicPartition], spec: OffsetSpec
-) -> dict[tuple[str, int], int]:
-    if not partitions:
-        return {}
-    futures = cluster.admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=ANSWER_SECONDS_MAX)
-    return {(p.topic, p.partition): int(cluster.result(future).offset) for p, future in futures.items()}
 
 
 def publish_schemas(kafka: Mapping[str, str]) -> int:

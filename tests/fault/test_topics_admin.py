@@ -30,9 +30,8 @@ def test_another_partition_count_is_refused(kafka: Kafka, tenant: str) -> None:
 
 def test_other_settings_are_refused(kafka: Kafka) -> None:
     name = "tempotrace.crooked.late"
-    AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).create_topics([NewTopic(name, 4)])[
-        name
-    ].result(30)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(name, 4)])[name].result(30)
     with pytest.raises(Setup, match=r"crooked\.late has message\.timestamp\.type=CreateTime"):
         topics_admin.create(kafka.settings, ["crooked"])
 
