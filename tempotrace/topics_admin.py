@@ -121,6 +121,9 @@ def create(kafka: Mapping[str, str], tenants: Sequence[str], partitions: int | N
     partitions: None keeps the count that a tenant's `events` has, or takes the default for a new tenant.
     A topic that is there with another count or other settings raises Setup: neither changes without harm.
     """
+    wanted = topics.PARTITIONS if partitions is None else partitions
+    for tenant in tenants:
+        topics.tenant_topics(tenant, wanted)  # raises for a bad name or count, before anything is done
     cluster = Cluster(kafka)
     found = cluster.partitions()
     specs = [topics.schemas_topic()]
@@ -205,8 +208,8 @@ def check_exist(kafka: Mapping[str, str], names: Sequence[str]) -> dict[str, int
 
 def listing(kafka: Mapping[str, str], tenant: str | None = None) -> list[TopicInfo]:
     """Our topics (of one tenant), by name, with their offsets."""
-    cluster = Cluster(kafka)
     prefix = f"{topics.PREFIX}.{topics.check_tenant(tenant)}." if tenant else f"{topics.PREFIX}."
+    cluster = Cluster(kafka)
     found = {name: count for name, count in sorted(cluster.partitions().items()) if name.startswith(prefix)}
     partitions = [(name, index) for name, count in found.items() for index in range(count)]
     starts, ends = cluster.offsets(partitions, STARTS), cluster.offsets(partitions, ENDS)

@@ -64,6 +64,8 @@ def run(arguments: Sequence[str]) -> int:
         called = next((argument for argument in arguments if not argument.startswith("-")), None)
         command = typer.main.get_command(_application(called))
         code = command.main(args=list(arguments), prog_name="tempotrace", standalone_mode=False)
+        if code == 130:  # typer has made this of a KeyboardInterrupt
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except TyperException as error:
         message = error.format_message()

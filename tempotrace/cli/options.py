@@ -47,7 +47,7 @@ def connect(bootstrap: str | None, kafka_properties: Path | None) -> settings.Se
     return settings.load(bootstrap, kafka_properties)
 
 
-def emit(result: Mapping[str, Any], as_json: bool, human: Callable[[], None]) -> None:
+def emit(result: Mapping[str, Any], as_json: bool, human: Callable[[], object]) -> None:
     """Print a command's result: as its one JSON object, or by `human` for people."""
     if as_json:
         print(json.dumps(result, default=_plain))

@@ -31,8 +31,10 @@ def sql(
     try:
         with duckdb.connect(str(file), read_only=True, config=config) as connection:
             # By Arrow: duckdb's own rows lose the nanoseconds of timestamps.
-            table = connection.execute(sys.stdin.read() if query == "-" else query).to_arrow_table()
-            assert table is not None, "every statement that DuckDB executes has a result"
+            relation = connection.sql(sys.stdin.read() if query == "-" else query)
+            if relation is None:
+                raise Usage("this statement has no rows to show: ask with SELECT, DESCRIBE or SHOW")
+            table = relation.to_arrow_table()
     except duckdb.Error as error:
         lines = str(error).splitlines()
         raise Usage(f"the query failed: {lines[0] if lines else type(error).__name__}") from error
