@@ -1,0 +1,133 @@
+"""The command line: `tempotrace GROUP COMMAND`.
+
+Each entry of COMMANDS has a module of the same name beside this file, with `app = typer.Typer()`. Only the
+one that is called gets imported, so that `tempotrace --help` and each command start fast. A module with
+several commands is a group; one whose only command has the module's name is that command itself.
+
+Every error of schemas.errors becomes one line on stderr and, with --json, an object {"error": ...} on stdout.
+Exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
+"""
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import typer
+from typer.exceptions import Abort, TyperException
+
+from schemas.errors import TempoError, Usage
+from tempotrace import logs
+
+COMMANDS: Final = {
+    "demo": "Run the whole pipeline on live input made on the spot.",
+    "broker": "Start and stop a local Apache Kafka.",
+    "topics": "Make and list a tenant's topics.",
+    "produce": "Read clocks, traces, packets or a simulation into Kafka.",
+    "stream": "Run a stage: merge, paths, diagnose, incidents.",
+    "sink": "Write the lake, send alerts.",
+    "replay": "Feed archived events into a tenant again.",
+    "analyze": "Run the stages on files, without Kafka.",
+    "sql": "Ask the lake in SQL.",
+    "tail": "Show a tenant's records as they come.",
+    "clock": "Check clock logs; experiments on order.",
+    "flows": "Report how flows spread over links.",
+    "train": "Train the diagnosis model.",
+    "evaluate": "Judge the diagnosis on labelled runs.",
+    "export": "Write Perfetto or OTLP.",
+    "ui": "Serve the page.",
+    "doctor": "Check what this machine has.",
+    "bench": "Measure each stage beside a bare copy.",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its code; the console script `tempotrace`."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    code = run(given)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone (`| head`): nothing more to say, and the interpreter must not try again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; returns the exit code. A bug of ours comes out as its traceback."""
+    try:
+        logs.set_up()
+        called = next((argument for argument in arguments if not argument.startswith("-")), None)
+        command = typer.main.get_command(_application(called))
+        code = command.main(args=list(arguments), prog_name="tempotrace", standalone_mode=False)
+        if code == 130:  # typer has made this of a KeyboardInterrupt
+            raise KeyboardInterrupt
+        return code if isinstance(code, int) else 0
+    except TyperException as error:
+        message = error.format_message()
+        # A group called without a command has shown its help and has no more to say.
+        return _fail(f"{message} See --help.", 2, arguments) if message else 2
+    except Usage as error:
+        return _fail(str(error), 2, arguments)
+    except TempoError as error:
+        return _fail(str(error), 1, arguments)
+    except BrokenPipeError:
+        return 1
+    except (KeyboardInterrupt, Abort):
+        return _fail("interrupted", 130, arguments)
+
+
+def _fail(message: str, code: int, arguments: Sequence[str]) -> int:
+    line = " ".join(message.split())
+    print(f"tempotrace: {line}", file=sys.stderr)
+    if "--json" in arguments:
+        print(json.dumps({"error": line}))
+    return code
+
+
+def _application(called: str | None) -> typer.Typer:
+    """The root, with the called command loaded and the name and help of all the others."""
+    app = typer.Typer(
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        help="Causal order, clock faults and network paths of GPU clusters.\n\nExample: tempotrace demo",
+    )
+    app.callback()(_root)
+    for name, text in COMMANDS.items():
+        if importlib.util.find_spec(f"tempotrace.cli.{name}") is None:
+            continue
+        if name != called:
+            app.command(name, help=text)(_not_called)
+            continue
+        loaded: typer.Typer = importlib.import_module(f"tempotrace.cli.{name}").app
+        own = [each.name or getattr(each.callback, "__name__", "") for each in loaded.registered_commands]
+        if own == [name]:
+            app.registered_commands += loaded.registered_commands
+        else:
+            app.add_typer(loaded, name=name, help=text, no_args_is_help=True)
+    return app
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"tempotrace {version('tempotrace')}")
+        raise typer.Exit
+
+
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version."
+    ),
+) -> None:
+    """The root has no work of its own."""
+
+
+def _not_called() -> None:
+    raise AssertionError("only the help of a command that was not loaded is ever used")

@@ -1,0 +1,239 @@
+"""Runs a real Apache Kafka on this machine: one node, or three that are broker and controller at once.
+
+    start   new folder: format each node, then write cluster.json (the folder is whole from here on)
+            always:     render the configuration, launch, wait until all nodes answer
+    stop    SIGTERM to each node, wait until the processes have ended
+    status  which nodes live
+
+Topics and schemas are made by `tempotrace.topics_admin`. A crash at any point leaves either a folder without
+cluster.json, which the next start refuses with the way out, or nodes that `stop` and `status` recognise.
+"""
+
+import base64
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from schemas.errors import Setup, Usage
+from tempotrace.broker import config, installed, process
+from tempotrace.broker.config import HOST, Node
+from tempotrace.broker.folder import Cluster, DataFolder
+from tempotrace.clockwork import Clock, WallClock, random_bytes
+from tempotrace.settings import DEFAULT_PORT, pointer_file
+
+START_SECONDS_MAX: Final = 90
+
+
+@dataclass(frozen=True)
+class Status:
+    """A broker's folder, its address and the pid of each node (None: not running)."""
+
+    data: Path
+    bootstrap: str
+    pids: tuple[int | None, ...]
+
+    @property
+    def running(self) -> bool:
+        """Whether every node's process lives."""
+        return bool(self.pids) and all(pid is not None for pid in self.pids)
+
+
+def start(
+    data: Path,
+    port: int | None = None,
+    brokers: int | None = None,
+    home: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    clock: Clock | None = None,
+) -> Status:
+    """Start the broker of a data folder and wait until it answers.
+
+    port: of the first node, the next ones take the ports after it; 0 lets the system choose; None means the
+    folder's last one, else 9092. brokers: 1 or 3, None means what the folder holds, else 1. home: where to
+    note this broker as the one that other commands use. Raises Setup (port taken, Java or jars missing,
+    folder half-written or in use, Kafka's own refusal) and Usage.
+    """
+    java, jars = installed.find_java(), installed.jars_folder()
+    if brokers not in {None, 1, 3}:
+        raise Usage(f"--brokers {brokers}: 1 or 3 can be started here")
+    folder = DataFolder(data)
+    with folder.locked():
+        cluster = folder.cluster()
+        _refuse_if_running(folder, cluster)
+        if cluster and brokers not in {None, len(cluster.ports)}:
+            raise Setup(
+                f"{folder.path} holds {len(cluster.ports)} broker(s), not {brokers}: name another folder"
+            )
+        count = len(cluster.ports) if cluster else brokers or 1
+        ports = _ports(cluster, port, count)
+        nodes = [Node(i + 1, ports[i], p) for i, p in enumerate(process.free_ports(count))]
+        _render(folder, nodes)
+        if cluster is None:
+            say("formatting the data folder")
+            cluster_id = base64.urlsafe_b64encode(b"\x01" + random_bytes(15)).decode().rstrip("=")
+            _format(folder, nodes, java, jars, cluster_id)
+        else:
+            cluster_id = cluster.cluster_id
+        folder.write_cluster(Cluster(cluster_id, tuple(ports)))
+        say("starting Apache Kafka")
+        _launch(folder, nodes, java, jars, clock or WallClock())
+        found = _status(folder, Cluster(cluster_id, tuple(ports)))
+    if home is not None:
+        home.mkdir(parents=True, exist_ok=True)
+        pointer_file(home).write_text(
+            json.dumps({"bootstrap": found.bootstrap, "data": str(found.data)}) + "\n"
+        )
+    return found
+
+
+def stop(data: Path, home: Path | None = None) -> Status:
+    """Stop the nodes of a data folder that run, and wait for their end; nothing to stop is no error."""
+    folder = DataFolder(data)
+    if not folder.path.is_dir():
+        raise Setup(f"there is no broker's data folder {folder.path}")
+    with folder.locked():
+        found = _status(folder, folder.cluster())
+        process.stop([pid for pid in found.pids if pid is not None])
+        for index in range(len(found.pids)):
+            folder.node(index + 1).pid.unlink(missing_ok=True)
+    if home is not None and noted_folder(home) == folder.path:
+        pointer_file(home).unlink()
+    return found
+
+
+def status(data: Path) -> Status:
+    """How the broker of a data folder does; a folder that is not there has no nodes."""
+    folder = DataFolder(data)
+    return _status(folder, folder.cluster())
+
+
+def noted_folder(home: Path) -> Path | None:
+    """Data folder of the broker that was started last in this home."""
+    try:
+        return Path(json.loads(pointer_file(home).read_text())["data"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def default_folder(home: Path) -> Path:
+    """Where a broker's data go unless a folder is named: that of the last start, else <home>/broker."""
+    return noted_folder(home) or home / "broker"
+
+
+def _status(folder: DataFolder, cluster: Cluster | None) -> Status:
+    nodes = [folder.node(index + 1) for index in range(len(cluster.ports))] if cluster else []
+    pids = tuple(process.living(node.pid, str(node.properties)) for node in nodes)
+    bootstrap = ",".join(f"{HOST}:{port}" for port in cluster.ports) if cluster else ""
+    return Status(folder.path, bootstrap, pids)
+
+
+def _refuse_if_running(folder: DataFolder, cluster: Cluster | None) -> None:
+    found = _status(folder, cluster)
+    if found.running:
+        raise Setup(f"a broker runs on {folder.path} already ({found.bootstrap}, pid {found.pids[0]})")
+    living = sum(pid is not None for pid in found.pids)
+    if living:
+        raise Setup(
+            f"only {living} of {len(found.pids)} nodes run on {folder.path}: "
+            f"`tempotrace broker stop --data {folder.path}`, then start again"
+        )
+
+
+def _ports(cluster: Cluster | None, port: int | None, count: int) -> list[int]:
+    if port == 0:
+        return process.free_ports(count)
+    if port is not None:
+        ports = list(range(port, port + count))
+    else:
+        ports = list(cluster.ports) if cluster else list(range(DEFAULT_PORT, DEFAULT_PORT + count))
+    for each in ports:
+        if not 0 < each < 65536:
+            raise Usage(f"port {each}: choose 1 to 65535, or 0 for a free one")
+        if not process.port_is_free(each):
+            raise Setup(f"port {each} on {HOST} is taken: stop what uses it, or choose another with --port")
+    return ports
+
+
+def _render(folder: DataFolder, nodes: list[Node]) -> None:
+    for node in nodes:
+        paths = folder.node(node.id)
+        paths.root.mkdir(exist_ok=True)
+        paths.properties.write_text(config.server_properties(node, nodes, paths.data))
+        paths.logging.write_text(config.logging_properties(paths.log))
+
+
+def _format(folder: DataFolder, nodes: list[Node], java: Path, jars: Path, cluster_id: str) -> None:
+    """Let Kafka's own tool prepare the folder of each node, all at once."""
+    running = []
+    for node in nodes:
+        paths = folder.node(node.id)
+        arguments = ["format", "--cluster-id", cluster_id, "--config", str(paths.properties)]
+        command = config.java_command(java, jars, paths.logging, "kafka.tools.StorageTool", *arguments)
+        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    results = [(each.communicate()[0], each.returncode) for each in running]
+    for output, code in results:
+        if code != 0:
+            lines = output.strip().splitlines() or ["it said nothing"]
+            raise Setup(f"Kafka could not format {folder.path} with {java}: {lines[-1]}")
+
+
+def _launch(folder: DataFolder, nodes: list[Node], java: Path, jars: Path, clock: Clock) -> None:
+    """Start every node and wait until the cluster answers; after a failure none is left running."""
+    children = []
+    try:
+        for node in nodes:
+            paths = folder.node(node.id)
+            command = config.java_command(java, jars, paths.logging, "kafka.Kafka", str(paths.properties))
+            children.append(process.launch(command, paths.pid, paths.output))
+        _await_answer(folder, nodes, children, clock)
+    except BaseException:
+        process.stop(children, seconds=10)
+        for node in nodes:
+            folder.node(node.id).pid.unlink(missing_ok=True)
+        raise
+
+
+def _await_answer(folder: DataFolder, nodes: list[Node], children: list[int], clock: Clock) -> None:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": ",".join(f"{HOST}:{node.port}" for node in nodes),
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 100,
+        "log_level": 0,  # refused connections are what we wait out
+        "error_cb": _ignore,
+    }
+    admin = AdminClient(settings)
+    end = clock.monotonic() + START_SECONDS_MAX
+    while clock.monotonic() < end:
+        for node, child in zip(nodes, children, strict=True):
+            if process.ended(child):
+                raise Setup(f"Kafka ended at once: {_last_words(folder, node)}")
+        try:
+            # A node counts only when the controller has let it in, so all listed means all usable.
+            if len(admin.list_topics(timeout=0.5).brokers) == len(nodes):
+                return
+        except KafkaException:
+            continue
+    raise Setup(f"Kafka did not answer within {START_SECONDS_MAX} s: see {folder.node(nodes[0].id).log}")
+
+
+def _ignore(_: object) -> None:
+    """Connection errors of a broker that is still starting say nothing."""
+
+
+def _last_words(folder: DataFolder, node: Node) -> str:
+    """The last error in a node's log or output, with the file to read on in."""
+    paths = folder.node(node.id)
+    for file in (paths.log, paths.output):
+        lines = file.read_text(errors="replace").splitlines() if file.exists() else []
+        marked = [line for line in lines if " ERROR " in line or " FATAL " in line] or (
+            lines if file is paths.output else []
+        )
+        if marked:
+            return f"{marked[-1].strip()} (see {file})"
+    return f"it said nothing (see {paths.root})"

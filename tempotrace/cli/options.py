@@ -1,0 +1,66 @@
+"""Options that many commands share, and how results are printed."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from schemas.topics import DEFAULT_TENANT
+from tempotrace import settings
+
+DEFAULT_LAKE: Final = Path("lake")
+
+# Use: def command(tenant: Tenant = DEFAULT_TENANT, bootstrap: Bootstrap = None, as_json: Json = False)
+Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose topics.")]
+Scope = Annotated[
+    str | None, typer.Option("--scope", metavar="NAME", help="The job that the events belong to.")
+]
+Bootstrap = Annotated[
+    str | None,
+    typer.Option("--bootstrap-servers", metavar="HOST:PORT", help="Kafka, if not the one of `broker start`."),
+]
+KafkaProperties = Annotated[
+    Path | None,
+    typer.Option("--kafka-properties", metavar="FILE", help="SASL/TLS settings by librdkafka's names."),
+]
+Lake = Annotated[Path, typer.Option("--lake", metavar="DIR", help="Folder of the lake.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+__all__ = [
+    "DEFAULT_LAKE",
+    "DEFAULT_TENANT",
+    "Bootstrap",
+    "Json",
+    "KafkaProperties",
+    "Lake",
+    "Scope",
+    "Tenant",
+    "connect",
+    "emit",
+]
+
+
+def connect(bootstrap: str | None, kafka_properties: Path | None) -> settings.Settings:
+    """Settings from the two shared options. Raises Usage."""
+    return settings.load(bootstrap, kafka_properties)
+
+
+def emit(result: Mapping[str, Any], as_json: bool, human: Callable[[], object]) -> None:
+    """Print a command's result: as its one JSON object, or by `human` for people."""
+    if as_json:
+        print(json.dumps(result, default=_plain))
+    else:
+        human()
+
+
+def _plain(value: Any) -> Any:
+    """JSON form of what json does not know: numpy numbers and arrays, paths, sets, bytes as hex."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)

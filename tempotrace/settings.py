@@ -1,0 +1,120 @@
+"""Where things are and how to reach Kafka: read once from options and environment, checked, then frozen."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from schemas.errors import Usage
+
+DEFAULT_PORT: Final = 9092
+_SECRET: Final = ("password", "secret", "key.pem", "oauthbearer.config", "jaas")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every command knows. `kafka` holds librdkafka's own settings, bootstrap.servers among them."""
+
+    home: Path
+    kafka: Mapping[str, str] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        check_bootstrap(self.kafka.get("bootstrap.servers", ""))
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port of one or more brokers, with commas between."""
+        return self.kafka["bootstrap.servers"]
+
+    @property
+    def scopes(self) -> Path:
+        """Folder in which live producers register (tenant, scope, clock)."""
+        return self.home / "scopes"
+
+    @property
+    def stages(self) -> Path:
+        """Folder in which running stages write their ports and logs."""
+        return self.home / "stages"
+
+    def shown(self) -> dict[str, str]:
+        """The Kafka settings with every secret hidden, fit for a log."""
+        return {key: "(hidden)" if is_secret(key) else value for key, value in self.kafka.items()}
+
+
+def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Folder of local state: TEMPOTRACE_HOME, else ./.tempotrace; absolute, not made here."""
+    return Path(environ.get("TEMPOTRACE_HOME") or ".tempotrace").absolute()
+
+
+def load(
+    bootstrap: str | None = None,
+    kafka_properties: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Settings of this run. Raises Usage.
+
+    The bootstrap servers are the first of: the option, the properties file, the broker that `broker start`
+    started last in this home, 127.0.0.1:9092.
+    """
+    home = home_folder(environ)
+    kafka = read_properties(kafka_properties) if kafka_properties else {}
+    if bootstrap:
+        kafka["bootstrap.servers"] = bootstrap
+    kafka.setdefault("bootstrap.servers", started_broker(home) or f"127.0.0.1:{DEFAULT_PORT}")
+    return Settings(home, kafka)
+
+
+def pointer_file(home: Path) -> Path:
+    """File that names the broker which `broker start` started last: {"bootstrap": ..., "data": ...}."""
+    return home / "broker.json"
+
+
+def started_broker(home: Path) -> str | None:
+    """Bootstrap servers of the broker started last in this home, None where none was. Raises Usage."""
+    path = pointer_file(home)
+    try:
+        return str(json.loads(path.read_text())["bootstrap"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Usage(f"{path} names no broker ({error}): delete it, or pass --bootstrap-servers") from error
+
+
+def check_bootstrap(servers: str) -> str:
+    """The servers, if each is host:port. Raises Usage."""
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise Usage(f"bootstrap servers {servers!r}: each must be HOST:PORT, with commas between")
+    return servers
+
+
+def is_secret(key: str) -> bool:
+    """Whether a Kafka setting of this name may hold something that no log should show."""
+    return any(part in key for part in _SECRET)
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Kafka settings from a file of `name=value` lines with librdkafka's names; # begins a comment line.
+
+    Values may hold `=` and are never part of an error message. Raises Usage.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Usage(f"cannot read the Kafka settings in {path}: {error}") from error
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        name, equals, value = stripped.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise Usage(f"{path} line {number}: expected name=value with librdkafka's names")
+        if name in found:
+            raise Usage(f"{path} line {number}: {name} is set twice")
+        found[name] = value.strip()
+    return found
