@@ -319,6 +319,7 @@ FAMILIES: dict[str, tuple[Column, ...]] = {
         Column("buffer_occupancy", "<u4", "switch", "buffer occupancy in the switch's own unit"),
         Column("ingress_ts", "<u8", "switch", "ingress stamp on the switch's clock, as read"),
         Column("egress_ts", "<u8", "switch", "egress stamp on the switch's clock, as read"),
+        Column("report_ts", "<u4", "switch", "ingress stamp in the report's own header (0.5 and 1.0), as read"),
         Column("tx_util", "<u4", "switch", "egress utilisation as read"),
         Column("drop_reason", "u1", "switch", "why the packet was dropped"),
         Column("report_flags", "u1", "bits", "ReportFlag: what kind of report this is"),
