@@ -137,10 +137,13 @@ def widen(packed: Array) -> I64:
 def narrow(values: Array, dtype: np.dtype[np.generic]) -> tuple[Array, I64]:
     """Wide values packed into `dtype`, and the rows that did not fit and need an escape.
 
-    Values: int64 with NULL_I64 for null, or float64, or uint64. Raises AssertionError for a value that a
-    signed narrow column cannot hold: such columns have no escapes.
+    Values: int64 with NULL_I64 for null, or float64, or uint64; or already of the column's narrow dtype, with
+    the type's greatest value for null. Raises AssertionError for a value that a signed narrow column cannot
+    hold: such columns have no escapes.
     """
     none = np.empty(0, np.int64)
+    if values.dtype == dtype:
+        return np.ascontiguousarray(values), none
     if dtype.kind == "f" or dtype == np.uint64 or dtype == np.int64:
         return np.ascontiguousarray(values).astype(dtype, copy=False), none
     wide = np.asarray(values, np.int64)

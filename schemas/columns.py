@@ -9,7 +9,7 @@ whole value for that row; in a signed column the least value is null; in a float
 A unit of `string` is an index into the record's string table, `source`/`clock`/`group` one into that table.
 """
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
 NULL_I64 = -(2**63)
@@ -66,6 +66,36 @@ class HopKind(IntEnum):
     HOP = 0
     DROP = 1
     QUEUE = 2
+
+
+class ReportFlag(IntFlag):
+    """Bits of the int family's `report_flags`."""
+
+    DROP = 1
+    QUEUE = 2
+    FLOW = 4  # the packet belongs to a tracked flow
+    INTERMEDIATE = 8  # sent by a transit node, not by the sink
+    REDIRECTED = 16  # INT was signalled by a changed destination port: perhaps not the flow's own path
+    CUT = 32  # the report holds only the beginning of the packet
+
+
+class IntWarning(IntFlag):
+    """Bits of the int family's `warnings`: what a sender did that its format does not say."""
+
+    REPORT_LENGTH = 1  # report length 0 although contents follow
+    METADATA_LENGTH = 2  # metadata length 0 although metadata is there, or too long by the bitmap
+    VERSION = 4  # the version number is not that of the layout
+    INNER_TYPE = 8  # the packet is not of the type that the report names
+    ZERO_TIME = 16  # the report's own ingress time is 0
+    RESERVED = 32  # reserved bits are set, or instructions this version does not know
+    HOP_COUNT = 64  # hops by count and hops by length differ
+    INT_ABSENT = 128  # a tracked packet without INT headers that could be found
+    INT_UNKNOWN = 256  # INT headers of a type or version whose stack is not read
+    HOPS_EXCEEDED = 512  # INT says that hops are missing: hop or MTU limit reached
+    TRAILING = 1024  # bytes follow the last report
+    INNER_UNKNOWN = 2048  # the packet is neither IPv4 nor IPv6, or not readable
+    UNFLAGGED = 4096  # no reason for the report is given (neither drop, queue nor flow)
+    REPORT_TYPE = 8192  # a kind of report (IOAM) of which only the reporter is read
 
 
 class Control(IntEnum):
@@ -270,31 +300,39 @@ FAMILIES: dict[str, tuple[Column, ...]] = {
         Column("text", "<u2", "string", "state, event or reference named by the line"),
     ),
     "int": (
-        Column("node", "<u4", "1", "switch or node id"),
-        Column("hw_id", "u1", "1", "report engine of the node"),
+        Column("node", "<u4", "1", "switch or node id of the hop"),
+        Column("reporter", "<u4", "1", "node that sent the report"),
+        Column("hw_id", "u1", "1", "report engine of the reporter"),
         Column("report_seq", "<u4", "1", "sequence number of the report's datagram"),
         Column("report", "<u4", "1", "report's place in the input, shared by its hops"),
         Column("hop", "u1", "1", "place on the path, 0 nearest the source"),
         Column("hops", "u1", "1", "hops in the report"),
-        Column("in_port", "<u4", "1", "ingress port"),
-        Column("out_port", "<u4", "1", "egress port"),
+        Column("in_port", "<u4", "1", "ingress port (level 1, physical)"),
+        Column("out_port", "<u4", "1", "egress port (level 1, physical)"),
+        Column("in_logical", "<u4", "1", "ingress port (level 2, logical)"),
+        Column("out_logical", "<u4", "1", "egress port (level 2, logical)"),
         Column("latency", "<u4", "switch", "hop latency in the switch's own unit"),
         Column("queue", "u1", "1", "queue id"),
         Column("occupancy", "<u4", "switch", "queue occupancy in the switch's own unit"),
+        Column("congestion", "<u4", "switch", "queue congestion status (INT 0.5)"),
+        Column("buffer", "u1", "1", "buffer id"),
+        Column("buffer_occupancy", "<u4", "switch", "buffer occupancy in the switch's own unit"),
         Column("ingress_ts", "<u8", "switch", "ingress stamp on the switch's clock, as read"),
         Column("egress_ts", "<u8", "switch", "egress stamp on the switch's clock, as read"),
+        Column("report_ts", "<u4", "switch", "ingress stamp in the report's own header (0.5 and 1.0), as read"),
         Column("tx_util", "<u4", "switch", "egress utilisation as read"),
         Column("drop_reason", "u1", "switch", "why the packet was dropped"),
-        Column("report_flags", "u1", "bits", "1 drop, 2 queue, 4 tracked flow, 8 intermediate"),
+        Column("report_flags", "u1", "bits", "ReportFlag: what kind of report this is"),
         Column("version", "u1", "1/10", "report version: 5, 10 or 20"),
-        Column("warnings", "<u2", "bits", "deviations tolerated in this report"),
-        Column("flow", "<u8", "1", "hash of the packet's addresses, ports and protocol"),
+        Column("int_version", "u1", "1/10", "INT version of the hop: 5, 10, 20; null: the report's own metadata"),
+        Column("warnings", "<u4", "bits", "IntWarning: deviations tolerated in this report"),
+        Column("flow", "<u8", "1", "hash of the packet's addresses, ports and protocol (schemas.flow)"),
         Column("src", "<u2", "string", "source address of the packet"),
         Column("dst", "<u2", "string", "destination address of the packet"),
         Column("sport", "<u2", "1", "source port of the packet"),
         Column("dport", "<u2", "1", "destination port of the packet"),
         Column("protocol", "u1", "1", "IP protocol of the packet"),
-        Column("length", "<u4", "B", "bytes of the packet that the report is about"),
+        Column("length", "<u4", "B", "length of the packet by its IP header, as it was reported"),
     ),
     "control": (
         Column("number", "<i8", "by kind", "open: expected; policy: version; loss: events lost"),

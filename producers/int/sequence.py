@@ -1,0 +1,101 @@
+"""Lost datagrams, by the numbers that senders give them: one count per (node, hw_id, destination).
+
+Numbers wrap (22, 24, 32 or 48 bits). A step forward of up to half the number space means that the numbers
+between are lost, until one of them arrives late. A longer step could as well be a restart: it is `ambiguous`,
+nothing is counted as lost and counting goes on from the new number.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+
+STREAMS_MAX: Final = 65_536
+MISSING_MAX: Final = 1024  # numbers per stream that may still arrive late
+COPY_WITHIN: Final = 1024  # how far back a number counts as a copy and not as a restart
+
+
+class _Stream:
+    __slots__ = ("last", "missing", "moved", "seen")
+
+    def __init__(self, first: int) -> None:
+        self.last = first
+        self.missing: dict[int, None] = {}
+        self.seen = 0
+        self.moved = False
+
+
+class Sequences:
+    """Counts what is missing. `lost` datagrams, `late` ones that were counted as lost for a while, `repeated`
+    numbers, `ambiguous` steps, `forgotten` streams (more than 65,536 at once)."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, _Stream] = {}
+        self.lost = self.late = self.repeated = self.ambiguous = self.forgotten = 0
+
+    @property
+    def constant(self) -> int:
+        """Streams of several datagrams whose number never moves: nothing can be said of their losses."""
+        return sum(stream.seen > 1 and not stream.moved for stream in self._streams.values())
+
+    def see(self, key: I64, number: I64, bits: int) -> None:
+        """Numbers of `bits` bits in order of arrival, and the stream that each belongs to. Both shape (n,)."""
+        mask = (1 << bits) - 1
+        for stream, numbers in _by_key(key, number):
+            known = self._streams.get(stream)
+            if known is None:
+                if len(self._streams) >= STREAMS_MAX:
+                    del self._streams[next(iter(self._streams))]
+                    self.forgotten += 1
+                known = self._streams[stream] = _Stream(int(numbers[0]))
+                known.seen = 1
+                numbers = numbers[1:]
+                if not len(numbers):
+                    continue
+            known.seen += len(numbers)
+            if (int(numbers[0]) - known.last) & mask == 1 and (np.diff(numbers) & mask == 1).all():
+                known.moved, known.last = True, int(numbers[-1])
+                continue
+            for value in numbers.tolist():
+                self._step(known, value, mask)
+
+    def _step(self, stream: _Stream, number: int, mask: int) -> None:
+        step = (number - stream.last) & mask
+        if step == 0:
+            self.repeated += 1
+            return
+        stream.moved = True
+        if step <= (mask + 1) // 2:
+            self.lost += step - 1
+            for value in range(max(1, step - MISSING_MAX), step):
+                stream.missing[(stream.last + value) & mask] = None
+            while len(stream.missing) > MISSING_MAX:
+                del stream.missing[next(iter(stream.missing))]
+            stream.last = number
+        elif number in stream.missing:
+            del stream.missing[number]
+            self.lost -= 1
+            self.late += 1
+        elif mask + 1 - step <= COPY_WITHIN:
+            self.repeated += 1
+        else:
+            self.ambiguous += 1
+            stream.missing.clear()
+            stream.last = number
+
+
+def _by_key(key: I64, number: I64) -> Iterator[tuple[int, I64]]:
+    """The numbers of each key, in order of arrival."""
+    if not len(key):
+        return
+    if (key == key[0]).all():
+        yield int(key[0]), number
+        return
+    order = np.argsort(key, kind="stable")
+    sorted_ = key[order]
+    heads = np.flatnonzero(np.r_[True, sorted_[1:] != sorted_[:-1]])
+    for begin, end in zip(heads.tolist(), [*heads[1:].tolist(), len(key)], strict=True):
+        yield int(sorted_[begin]), number[order[begin:end]]

@@ -1,0 +1,133 @@
+"""What every `produce` command does with its producer: send, show progress, stop cleanly, report."""
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Protocol
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from producers.publisher import KafkaTransport, Publisher
+from schemas.batch import Batch
+from tempotrace.cli.options import emit
+from tempotrace.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class Report(Protocol):
+    """What is asked of a producer's report (producers.report.Report has it)."""
+
+    skipped: dict[str, int]
+    warnings: list[str]
+
+    def fields(self) -> dict[str, Any]: ...
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set. A second signal acts as if nobody had asked for the first."""
+    stop = threading.Event()
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        while before:
+            number, handler = before.popitem()
+            signal.signal(number, handler)
+
+    def asked(number: int, _frame: FrameType | None) -> None:
+        stop.set()
+        restore()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, asked)
+    try:
+        yield stop
+    finally:
+        restore()
+
+
+def publish(
+    batches: Iterator[Batch],
+    report: Report,
+    settings: Settings,
+    *,
+    tenant: str,
+    scope: str,
+    as_json: bool = False,
+    what: str = "input",
+) -> None:
+    """Send all batches of a producer that reads to an end, and print the command's result.
+
+    Interrupted: what was read so far is sent, then exit 130. Raises BrokerAway, MissingTopic and whatever
+    the producer raises; what was sent before stays sent, and a second run repeats it harmlessly.
+    """
+    publisher = Publisher(KafkaTransport(settings.kafka))
+    with stop_signals() as stop:
+        try:
+            _send_all(batches, report, publisher, stop, what)
+            publisher.close()
+        except BaseException:
+            publisher.abandon()
+            raise
+    result = {
+        "events": publisher.acked,
+        "batches": publisher.batches,
+        "skipped": dict(report.skipped),
+        "tenant": tenant,
+        "scope": scope,
+        **report.fields(),
+    }
+    if stop.is_set():
+        result["stopped"] = True
+    emit(result, as_json, lambda: _say(result))
+    if stop.is_set():
+        raise typer.Exit(130)
+
+
+def _send_all(
+    batches: Iterator[Batch], report: Report, publisher: Publisher, stop: threading.Event, what: str
+) -> None:
+    console = Console(stderr=True)
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed:,.0f} events"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    told = 0
+    with bar:
+        task = bar.add_task(f"Reading {what}", total=None)
+        for batch in batches:
+            publisher.send(batch)
+            bar.update(task, completed=publisher.events)
+            told = tell(report, told)
+            if stop.is_set():
+                break
+    tell(report, told)
+
+
+def tell(report: Report, told: int) -> int:
+    """Log the warnings after the first `told`; how many there are now."""
+    for line in report.warnings[told:]:
+        log.warning("%s", line)
+    return len(report.warnings)
+
+
+def _say(result: Mapping[str, Any]) -> None:
+    print(
+        f"{result['events']:,} events in {result['batches']:,} batches sent to scope {result['scope']} "
+        f"of tenant {result['tenant']}."
+    )
+    for reason, count in sorted(result["skipped"].items()):
+        print(f"  skipped {count:,}: {reason}")
+    if result.get("stopped"):
+        print("  stopped before the end of the input")
