@@ -199,7 +199,7 @@ class Assembly:
         return self._groups.setdefault(group, len(self._groups))
 
     def _sparse(
-        self, traces: dict[str, Trace], members: list[collectives.Member], start: I64
+        self, traces: Mapping[str, Trace], members: list[collectives.Member], start: I64
     ) -> tuple[I64, I64, Array]:
         """(row, name, number) of every number that hangs on a row."""
         found: list[tuple[int, str, float]] = []

@@ -10,6 +10,7 @@ fits nowhere or in several places stays unmatched: an order guessed wrongly accu
 """
 
 import ast
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -174,10 +175,10 @@ def _elements(args: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """Elements that a member hands in, and bytes of one: from the kernel's arguments or the span's inputs."""
     count, kind = _number(args.get("In msg nelems")), args.get("dtype")
     dims, kinds = args.get("Input Dims"), args.get("Input type")
-    if count is None and type(dims) is list and len(dims) == 1 and type(dims[0]) is list and dims[0]:
-        if all(_number(each) is not None for each in dims[0]):
-            count = _number(int(np.prod(dims[0], dtype=object)))
-            kind = kinds[0] if type(kinds) is list and kinds else None
+    shape = dims[0] if type(dims) is list and len(dims) == 1 else None
+    if count is None and type(shape) is list and shape and all(_number(each) is not None for each in shape):
+        count = _number(math.prod(shape))
+        kind = kinds[0] if type(kinds) is list and kinds else None
     plain = str(kind).lower().removeprefix("c10::")
     return count, 1 if plain.startswith("float8") else _BYTES.get(plain)
 

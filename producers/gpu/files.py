@@ -10,7 +10,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 from schemas.errors import MalformedInput, Usage
 
@@ -66,7 +66,7 @@ def _file(path: Path, name: str, use: Use, broken: Broken) -> None:
 
 def _stream(name: str, raw: IO[bytes], use: Use, broken: Broken, depth: int) -> None:
     """One trace or container. Raises READ_ERRORS where it is itself what is broken."""
-    stream = io.BufferedReader(raw, BUFFER_BYTES)  # type: ignore[arg-type]  # readinto is all that it needs
+    stream = io.BufferedReader(cast(io.RawIOBase, raw), BUFFER_BYTES)  # it needs readinto and no more
     head = stream.peek(512)[:512]
     if depth == 0 and (head[:2] == b"\x1f\x8b" or head[257:262] == b"ustar"):
         raise MalformedInput(f"more than {NESTED_MAX} containers inside each other")

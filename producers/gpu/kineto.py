@@ -13,9 +13,11 @@ as the clock's quantum.
 import codecs
 import hashlib
 import json
+import json.scanner
 import re
 from array import array
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any, Final, NamedTuple
 
@@ -54,6 +56,7 @@ _SPAN: Final = "trace"  # category of the profiler's own span, which is no event
 _ON_DEVICE: Final = frozenset((GpuKind.KERNEL, GpuKind.MEMCPY, GpuKind.MEMSET, GpuKind.GPU_ANNOTATION))
 _NCCL: Final = re.compile(r"nccl\w*Kernel")
 _NUMBER: Final = frozenset((int, float))
+_DECODER: Final = json.JSONDecoder(strict=False)  # control characters in strings are met and do no harm
 _NEXT: Final = re.compile(r"[ \t\n\r]*([,\]])[ \t\n\r]*")
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 
@@ -150,8 +153,7 @@ class _Text:
         self.text = ""
         self.at = 0
         self.ended = False
-        # Control characters inside strings are met in the wild and do no harm.
-        self.scan = json.JSONDecoder(strict=False).scan_once
+        self.scan: Callable[[str, int], tuple[Any, int]] = json.scanner.make_scanner(_DECODER)
 
     def more(self) -> None:
         """Drop what is passed and read on, at least as much as is held, so that growth stays linear."""
@@ -265,11 +267,11 @@ class _Rows:
         if category == _SPAN:
             self.skipped["profiler span"] += 1
             return
-        ts = event.get("ts")
+        ts: Any = event.get("ts")
         if type(ts) not in _NUMBER or not -US_MAX < ts < US_MAX:
             self.skipped["bad time"] += 1
             return
-        dur = event.get("dur")
+        dur: Any = event.get("dur")
         if type(dur) not in _NUMBER or not 0 <= dur < US_MAX:
             dur = np.nan
         name = str(event.get("name", ""))
