@@ -1,9 +1,9 @@
 """From the traces of all ranks to batches: sources, clocks, keys, one order of time.
 
 Keys: launches and waits are numbered within their trace, so their keys are hashed with its incarnation. A
-collective known by its sequence number has the same key whenever and by whomever its trace is read into a scope;
-one known by position only is hashed with all that was read, because positions in another reading mean something
-else.
+collective known by its sequence number has the same key whenever and by whomever its trace is read into a
+scope; one known by position only is hashed with all that was read, because positions in another reading mean
+something else.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from producers.gpu import collectives, edges
+from producers.gpu import alignment, collectives, edges
 from producers.gpu.kineto import I64, Lane, Trace
 from schemas import columns as c
 from schemas.batch import Batch
@@ -72,7 +72,7 @@ class Assembly:
         members: list[collectives.Member] = []
         for place, (label, trace) in enumerate(traces.items()):
             offset = offset_ns.get(label, 0)
-            incarnation = _hash(trace.digest, bound_ns, offset, label, self.head.scope)
+            incarnation = _hash(trace.digest, host, bound_ns, offset, label, self.head.scope)
             first = len(self.sources)
             self._add_sources(label, trace, host or trace.host or unnamed_host, incarnation)
             self._add_rows(rows, label, trace, offset, first)
@@ -165,13 +165,13 @@ class Assembly:
         return found
 
     def _collectives(self, members: list[collectives.Member], start: I64, whole: bytes) -> dict[str, Array]:
-        """One endpoint a member. A position is a key within this reading only, a sequence number everywhere."""
+        """One endpoint a member. A position is a key within this reading only."""
         unmatched: Counter[str] = Counter()
-        found = collectives.match(members, unmatched)
+        found = alignment.match(members, unmatched)
         for reason, count in unmatched.items():
             self.facts[f"collective kernels unmatched: {reason}"] += count
         self.facts["collective kernels matched"] += len(found)
-        keys: dict[collectives.Identity, int] = {}
+        keys: dict[alignment.Identity, int] = {}
         for each in found:
             if each.identity not in keys:
                 seed = self.head.scope if each.identity[0] == "seq" else whole
@@ -216,7 +216,7 @@ class Assembly:
         )
 
     def _arrange(self, rows: dict[str, Array], ends: list[dict[str, Array]]) -> None:
-        """Put all rows in the order of time; those of a source in program order: begin, longer first, place."""
+        """Put all rows in order of time; those of a source by begin, longer first, place in the file."""
         count = len(rows["raw_ns"])
         length = np.where(rows["duration_ns"] == c.NULL_I64, 0, rows["duration_ns"])
         order = np.lexsort((np.arange(count), -length, rows["source"], rows["raw_ns"]))
@@ -291,7 +291,7 @@ def _shown(label: str, trace: Trace) -> str:
 
 
 def _lane_name(lane: Lane, several: bool) -> str:
-    """Name of a source within its rank; `several` devices, or processes with equal thread numbers, are told."""
+    """Name of a source within its rank; `several` devices, or equal threads of processes, are told apart."""
     if not lane.device:
         return f"thread {lane.process}:{lane.number}" if several else f"thread {lane.number}"
     what = f"stream {lane.number}" if lane.number else "waits"
@@ -325,7 +325,7 @@ def _endpoints(
 
 
 def _cut(table: Mapping[str, Array], key: str, part: slice) -> dict[str, Array]:
-    """The entries of a sparse table, sorted by row, that belong to some rows; counted from the first of these."""
+    """The entries of a sparse table, sorted by row, of a part of the rows, counted from its first."""
     low, high = np.searchsorted(table[key], (part.start, part.stop))
     out = {name: column[low:high] for name, column in table.items()}
     out[key] = out[key] - part.start

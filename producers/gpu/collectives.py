@@ -1,20 +1,17 @@
-"""Which collective operation a device kernel is part of, and which kernels of the ranks belong together.
+"""Which collective operation a device kernel is part of, in which group.
 
-Operation: by the kernel's name; a send/recv or generic kernel is what the `nccl:` span around its launch says.
-Group: by the kernel's arguments (name and ranks; a list that was cut is looked up by name in the header, and is
-no key if that fails); a trace of before 2024 says nothing, then it is all ranks of the job, marked `assumed`.
-Which one of the group's: by the sequence number where the trace has it. Else by position: a *chain* is what one
-lane of a rank did in a group, in order, as (operation, elements); the rank with most of them is the reference,
-and a chain of another rank counts if it fits in exactly one place there, or the other way round. A chain that
-fits nowhere or in several places stays unmatched: an order guessed wrongly accuses an innocent clock.
+Operation: by the kernel's name; a send/recv or generic kernel is what the `nccl:` span around its launch
+says. Group: by the kernel's arguments (name and ranks; a list that was cut is looked up by name in the
+header, and is no key if that fails); a trace of before 2024 says nothing, then it is all ranks of the job,
+marked `assumed`.
 """
 
 import ast
 import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -53,7 +50,6 @@ _BYTES: Final = {
     "long int": 8, "char": 1, "signed char": 1, "byte": 1, "unsigned char": 1, "bool": 1,
     "complexfloat": 8, "complexdouble": 16,
 }  # fmt: skip
-Identity = tuple[Any, ...]  # of one collective; equal for all its members
 ASSUMED_GROUP: Final = "all ranks (assumed)"
 
 
@@ -198,12 +194,12 @@ def _listed(text: Any) -> list[int] | None:
 def _group(
     trace: Trace, args: Mapping[str, Any], known: dict[Any, Group | None]
 ) -> tuple[Group | None, bool]:
-    """The process group of a kernel, and whether it is an assumption. None: named, but its ranks are unknown."""
+    """The process group of a kernel (None if its ranks are unknown), and whether it is an assumption."""
     name, listed = args.get("Process Group Name"), args.get("Process Group Ranks")
     size = _number(args.get("Group size"))
     start, stride = _number(args.get("Global rank start")), _number(args.get("Global rank stride"))
     if name is None and listed is None and size is None:
-        if trace.world_size is None:
+        if trace.world_size is None or trace.rank is None or trace.rank >= trace.world_size:
             return None, True
         return Group(ASSUMED_GROUP, trace.world_size, tuple(range(trace.world_size))), True
     key = (str(name), str(listed), size, start, stride)
@@ -260,111 +256,3 @@ def _values(
         for rank, split in zip(group.ranks, splits, strict=True):
             values[f"bytes_to_{rank}"] = values["bytes"] * split / total if total else 0.0
     return values
-
-
-@dataclass(frozen=True)
-class Match:
-    """A member and the identity of its collective, equal for all its members."""
-
-    member: Member
-    identity: Identity
-    assumed: bool
-
-
-def match(found: Sequence[Member], unmatched: Counter[str]) -> list[Match]:
-    """Give every member that can be placed its collective's identity; count the rest by reason."""
-    out: list[Match] = []
-    chains: dict[tuple[Any, ...], dict[tuple[int, int], list[Member]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
-    repeats: Counter[tuple[Any, ...]] = Counter()
-    for member in sorted(found, key=lambda each: (each.rank, each.lane, each.begin_ns, each.row)):
-        if member.group is None:
-            unmatched["group unknown"] += 1
-        elif member.sequence is not None and member.peers is None:
-            if member.op == Op.UNKNOWN:
-                unmatched["operation unknown"] += 1
-                continue
-            # One number may cover several kernels of a coalesced call; they come in the same order everywhere.
-            identity = ("seq", member.group, member.op, member.sequence)
-            again = repeats[identity, member.rank]
-            repeats[identity, member.rank] += 1
-            assumed = member.assumed or member.splits_unknown
-            out.append(Match(member, (*identity, again), assumed))
-        else:
-            chains[member.group, member.peers][member.rank, member.lane].append(member)
-    for (group, peers), of_group in chains.items():
-        places = align({key: [each.token for each in chain] for key, chain in of_group.items()})
-        for key, chain in of_group.items():
-            if key not in places:
-                unmatched["no unique alignment"] += len(chain)
-                continue
-            reference, offset = places[key]
-            for index, member in enumerate(chain):
-                if member.op == Op.UNKNOWN:
-                    unmatched["operation unknown"] += 1
-                    continue
-                out.append(Match(member, ("index", group, peers, reference, index + offset), True))
-    return _with_roots(out)
-
-
-def _with_roots(found: list[Match]) -> list[Match]:
-    """Drop roots that members of one collective do not agree on: they are unknown then."""
-    named: dict[Identity, set[int]] = defaultdict(set)
-    for each in found:
-        if each.member.root is not None:
-            named[each.identity].add(each.member.root)
-    return [
-        replace(each, member=replace(each.member, root=next(iter(roots)) if len(roots) == 1 else None))
-        if (roots := named.get(each.identity))
-        else each
-        for each in found
-    ]
-
-
-def align(
-    chains: Mapping[tuple[int, int], Sequence[tuple[Op, int | None]]],
-) -> dict[tuple[int, int], tuple[int, int]]:
-    """Where each chain (rank, lane) lies: (number of the reference rank's chain, place of its first entry).
-
-    Chains that fit nowhere, in several places, or where another chain of their rank lies, are left out.
-    """
-    total: Counter[int] = Counter()
-    for (rank, _), tokens in chains.items():
-        total[rank] += len(tokens)
-    reference_rank = min(total, key=lambda rank: (-total[rank], rank))
-    codes: dict[tuple[Op, int | None], int] = {}
-    coded = {
-        key: np.array([codes.setdefault(token, len(codes)) for token in tokens], "<u4").tobytes()
-        for key, tokens in chains.items()
-    }
-    references = [key for key in sorted(chains) if key[0] == reference_rank]
-    out = {key: (number, 0) for number, key in enumerate(references)}
-    taken: Counter[tuple[int, int]] = Counter()
-    fits = {}
-    for key in sorted(chains):
-        if key[0] == reference_rank:
-            continue
-        where = [
-            (number, place)
-            for number, reference in enumerate(references)
-            for place in _places(coded[key], coded[reference])
-        ]
-        if len(where) == 1:
-            fits[key] = where[0]
-            taken[key[0], where[0][0]] += 1
-    out |= {key: place for key, place in fits.items() if taken[key[0], place[0]] == 1}
-    return out
-
-
-def _places(chain: bytes, reference: bytes) -> list[int]:
-    """Where the shorter lies in the longer, as the chain's first place in the reference; two are enough."""
-    if len(chain) > len(reference):
-        return [-place for place in _places(reference, chain)]
-    out: list[int] = []
-    at = reference.find(chain)
-    while at >= 0 and len(out) < 2:
-        if at % 4 == 0:
-            out.append(at // 4)
-        at = reference.find(chain, at + 1)
-    return out

@@ -2,17 +2,18 @@
 
 All stamps of a trace are of one clock, so calls of different threads can be compared here.
 
-Launch: the host call and the device work of one correlation id. A graph launch starts many kernels; an id that
-several host calls carry names none of them and is left out.
+Launch: the host call and the device work of one correlation id. A graph launch starts many kernels; an id
+that several host calls carry names none of them and is left out.
 
 Sync, only where the trace determines both ends:
 - a device synchronisation waits, in each stream, for the last work whose launch had returned before the call
   began (what a launch in another thread that overlaps the call started may or may not be waited for);
-- a stream or event synchronisation only if CUPTI's `cuda_sync` record of the call names the stream, and for an
-  event the recording call: then for the last work of that stream launched before the call, or the recording;
-- a stream's wait for an event holds back the first work launched to that stream after the wait, until the last
-  work launched before the recording has ended.
-A query (cudaEventQuery) waits for nothing, though CUPTI reports it in the same way.
+- a stream or event synchronisation only if CUPTI's `cuda_sync` record of the call names the stream, and for
+  an event the recording call: then for the last work of that stream launched before the call, or the
+  recording;
+- a stream's wait for an event holds back the first work launched to that stream after the wait, until the
+  last work launched before the recording has ended. A query (cudaEventQuery) waits for nothing, though CUPTI
+  reports it in the same way.
 """
 
 import re

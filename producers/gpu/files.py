@@ -1,7 +1,8 @@
 """Where profiler traces lie: plain JSON, gzip, tar (packed or not), or folders of these.
 
-Nothing is unpacked to disk and nothing is read twice: each trace is handed on as a stream. A container's kind is
-told by its first bytes, because names lie. What cannot be read costs one call of `broken` and no more.
+Nothing is unpacked to disk and nothing is read twice: each trace is handed on as a stream. A container's
+kind is told by its first bytes, because names lie. What cannot be read costs one call of `broken` and no
+more.
 """
 
 import gzip
@@ -26,9 +27,9 @@ Broken = Callable[[str, str], None]
 def visit(paths: Iterable[Path], use: Use, broken: Broken) -> None:
     """Call `use(name, stream)` for every trace in `paths`, in order of name within each folder.
 
-    An archive's traces come in the archive's order. `use` may raise MalformedInput: that trace is then broken,
-    like one whose container is cut, and `broken(name, why)` is called for it. Raises Usage for a path that
-    does not exist.
+    An archive's traces come in the archive's order. `use` may raise MalformedInput: that trace is then
+    broken, like one whose container is cut, and `broken(name, why)` is called for it. Raises Usage for a
+    path that does not exist.
     """
     for path in paths:
         if path.is_dir():

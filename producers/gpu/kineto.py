@@ -1,8 +1,8 @@
 """PyTorch profiler (Kineto) traces: bytes in, arrays out. No files, no clock.
 
-A trace is one JSON object whose `traceEvents` may be gigabytes long, so events are scanned one at a time from
-a text that slides over the stream; only numbers and distinct names are kept. What describes the whole (rank,
-base of the times) may stand before or after the events, hence times are turned into ns at the end.
+A trace is one JSON object whose `traceEvents` may be gigabytes long, so events are taken one at a time and
+only numbers and distinct names are kept. What describes the whole (rank, base of the times) may stand before
+or after the events, hence times are turned into ns at the end.
 
 Times are µs. As float64 they are exact: whole µs up to 2^53; with a base, three decimals are exact while the
 time from the base is below 2^43 µs (101 days; Kineto's bases are at most a quarter of a year old); without
@@ -10,26 +10,20 @@ one, a double of today's Unix µs has steps of a quarter. What the steps are is 
 as the clock's quantum.
 """
 
-import codecs
-import hashlib
-import json
-import json.scanner
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from producers.gpu.window import JsonWindow
 from schemas.columns import NULL_I64, GpuKind
 from schemas.errors import MalformedInput
 
 I64 = NDArray[np.int64]
-CHUNK_BYTES: Final = 1 << 20
-VALUE_CHARS_MAX: Final = 64 << 20  # a single event or table longer than this is no trace
 NAME_CHARS_MAX: Final = 4_000
 US_MAX: Final = 4e15  # beyond it (the year 2096) ns no longer fit the arithmetic
 BASE_NS_MAX: Final = 4 * 10**18
@@ -56,9 +50,6 @@ _SPAN: Final = "trace"  # category of the profiler's own span, which is no event
 _ON_DEVICE: Final = frozenset((GpuKind.KERNEL, GpuKind.MEMCPY, GpuKind.MEMSET, GpuKind.GPU_ANNOTATION))
 _NCCL: Final = re.compile(r"nccl\w*Kernel")
 _NUMBER: Final = frozenset((int, float))
-_DECODER: Final = json.JSONDecoder(strict=False)  # control characters in strings are met and do no harm
-_NEXT: Final = re.compile(r"[ \t\n\r]*([,\]])[ \t\n\r]*")
-_BLANK: Final = re.compile(r"[ \t\n\r]*")
 
 
 class Lane(NamedTuple):
@@ -71,7 +62,7 @@ class Lane(NamedTuple):
 
 @dataclass
 class Trace:
-    """One trace. Row arrays have one entry a complete event, in the file's order (ns; NULL_I64 is unknown)."""
+    """One trace. Row arrays have an entry for each complete event, in the file's order (ns)."""
 
     digest: bytes
     rank: int | None
@@ -105,7 +96,7 @@ class Trace:
 
 def parse(stream: IO[bytes]) -> Trace:
     """Read one trace to its end. Raises MalformedInput; errors of the stream itself pass through."""
-    text = _Text(stream)
+    text = JsonWindow(stream)
     rows = _Rows()
     header: dict[str, Any] = {}
     found = False
@@ -113,7 +104,7 @@ def parse(stream: IO[bytes]) -> Trace:
         case "[":  # the bare list of events that the format also allows
             found = True
             text.at += 1
-            _scan_events(text, rows)
+            text.items(rows.add)
         case "{":
             text.at += 1
             while (char := text.peek()) != "}":
@@ -127,7 +118,7 @@ def parse(stream: IO[bytes]) -> Trace:
                 if key == "traceEvents" and text.peek() == "[":
                     found = True
                     text.at += 1
-                    _scan_events(text, rows)
+                    text.items(rows.add)
                 else:
                     header[key] = text.value()
             text.at += 1
@@ -140,103 +131,6 @@ def parse(stream: IO[bytes]) -> Trace:
     if not found:
         raise MalformedInput("not a profiler trace: it has no list traceEvents")
     return rows.finish(header, text.digest.digest())
-
-
-class _Text:
-    """A window of text that slides over a stream of UTF-8 bytes."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
-        self._passed = 0
-        self.digest = hashlib.blake2b(digest_size=16)
-        self.text = ""
-        self.at = 0
-        self.ended = False
-        self.scan: Callable[[str, int], tuple[Any, int]] = json.scanner.make_scanner(_DECODER)
-
-    def more(self) -> None:
-        """Drop what is passed and read on, at least as much as is held, so that growth stays linear."""
-        held = len(self.text) - self.at
-        data = self._stream.read(max(CHUNK_BYTES, held))
-        self.digest.update(data)
-        self.ended = not data
-        self._passed += self.at
-        self.text = self.text[self.at :] + self._decoder.decode(data, final=self.ended)
-        self.at = 0
-
-    def peek(self) -> str:
-        """The next character that is not blank, without passing it; empty at the end."""
-        while True:
-            blank = _BLANK.match(self.text, self.at)
-            assert blank is not None, "the pattern matches the empty text"
-            self.at = blank.end()
-            if self.at < len(self.text) or self.ended:
-                return self.text[self.at : self.at + 1]
-            self.more()
-
-    def expect(self, char: str) -> None:
-        if self.peek() != char:
-            raise self.wrong(f"{char!r} was expected")
-        self.at += 1
-
-    def value(self) -> Any:
-        """The JSON value at the next character. Raises MalformedInput."""
-        self.peek()
-        while True:
-            try:
-                value, end = self.scan(self.text, self.at)
-            except RecursionError:
-                raise self.wrong("values are nested too deeply") from None
-            except (StopIteration, ValueError) as error:
-                # Whether a value is wrong or only cut by the window shows when there is no more text.
-                if self.ended or len(self.text) - self.at > VALUE_CHARS_MAX:
-                    why = getattr(error, "msg", "") or "a value was expected"
-                    raise self.wrong(why[:1].lower() + why[1:]) from None
-                self.more()
-                continue
-            if end == len(self.text) and not self.ended:
-                self.more()  # a number may go on
-                continue
-            self.at = end
-            return value
-
-    def wrong(self, what: str) -> MalformedInput:
-        place = self._passed + self.at
-        if self.ended and self.at >= len(self.text):
-            return MalformedInput("the JSON is cut short", f"character {place}")
-        return MalformedInput(f"invalid JSON: {what}", f"character {place}")
-
-
-def _scan_events(text: _Text, rows: "_Rows") -> None:
-    """Pass the events of a list whose opening bracket has been passed. The hot loop of this module."""
-    if text.peek() == "]":
-        text.at += 1
-        return
-    scan, add = text.scan, rows.add
-    while True:
-        window, at = text.text, text.at
-        while True:
-            try:
-                event, end = scan(window, at)
-            except (StopIteration, ValueError, RecursionError):
-                break
-            after = _NEXT.match(window, end)
-            if after is None:
-                break
-            add(event)
-            at = after.end()
-            if after[1] == "]":
-                text.at = at
-                return
-        # The window's end cuts this event or what follows it: go on by the slow way.
-        text.at = at
-        add(text.value())
-        if text.peek() == "]":
-            text.at += 1
-            return
-        text.expect(",")
-        text.peek()
 
 
 class _Rows:
@@ -309,7 +203,7 @@ class _Rows:
             lane = Lane(True, str(pid if device == NULL_I64 else device), number)
         else:
             device, stream = NULL_I64, _integer(tid)
-            lane = Lane(False, str(pid), str(tid))
+            lane = Lane(False, str(pid), "?" if tid is None else str(tid))
         place = self.lanes.get(lane)
         if place is None:
             place = self.lanes[lane] = len(self.lanes)
@@ -397,4 +291,4 @@ def _groups(config: Any) -> dict[str, tuple[int, ...]]:
 
 def _printable(text: str) -> str:
     """Text that UTF-8 can carry (JSON can write half a surrogate pair), of bounded length."""
-    return text[:NAME_CHARS_MAX].encode("utf-8", "replace").decode()
+    return text[:NAME_CHARS_MAX].encode("utf-8", "backslashreplace").decode()

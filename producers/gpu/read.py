@@ -1,18 +1,19 @@
 """Profiler traces as batches: one clock a rank, one source a thread or stream, merged in time over all ranks.
 
-All traces are held as arrays (about 100 bytes an event) before the first batch leaves: the ranks' order, their
-collectives and the merge in time need them all. The batches themselves are made one at a time.
+All traces are held as arrays (about 100 bytes an event) before the first batch leaves: the ranks' order,
+their collectives and the merge in time need them all. The batches themselves are made one at a time.
 """
 
-from collections import Counter
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from producers.gpu import files, kineto
 from producers.gpu.assemble import ROWS_MAX, Assembly
 from producers.gpu.kineto import Trace
+from producers.report import Report
 from schemas import columns as c
 from schemas.batch import Batch
 from schemas.errors import MalformedInput, Usage
@@ -23,8 +24,8 @@ from schemas.pack import control
 class Options:
     """How traces are read. What changes rows or clocks is part of the scope's and the incarnations' hash.
 
-    `clock_bound_ns` claims that every rank's clock is that close to TAI. `clock_offset_ns` moves all stamps of
-    a rank (by its number, or the file's stem where it tells none), for trials.
+    `clock_bound_ns` claims that every rank's clock is that close to TAI. `clock_offset_ns` moves all stamps
+    of a rank (by its number, or the file's stem where it tells none), for trials.
     """
 
     tenant: str = "default"
@@ -37,20 +38,24 @@ class Options:
 
 
 @dataclass
-class Report:
-    """What became of the input. `skipped` counts entries of traceEvents by reason, `facts` other things met."""
+class KinetoReport(Report):
+    """What became of the traces. `skipped` counts entries of traceEvents by reason, and whole files.
+
+    `facts` counts what was met that is no fault: edges found, work whose launch is missing, collectives that
+    stay unmatched and why.
+    """
 
     scope: str = ""
     files: int = 0
     ranks: int = 0
-    events: int = 0
-    batches: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    facts: Counter[str] = field(default_factory=Counter)
-    warnings: list[str] = field(default_factory=list)
+    facts: dict[str, int] = field(default_factory=dict)
+
+    def fields(self) -> dict[str, Any]:
+        """The producer's own fields of the `--json` result."""
+        return {"scope": self.scope, "files": self.files, "ranks": self.ranks, "facts": dict(self.facts)}
 
 
-def read(paths: Sequence[Path], options: Options, report: Report) -> Iterator[Batch]:
+def read(paths: Sequence[Path], options: Options, report: KinetoReport) -> Iterator[Batch]:
     """Batches of all traces in `paths`: `open`, a heartbeat that lists every source, then rows.
 
     What cannot be used costs one line in `report.warnings`; its figures are complete when the iterator ends.
@@ -70,7 +75,7 @@ def read(paths: Sequence[Path], options: Options, report: Report) -> Iterator[Ba
         offset_ns=options.clock_offset_ns,
     )
     report.scope = whole.head.scope
-    report.facts += whole.facts
+    report.facts |= whole.facts
     if report.ranks:
         opened = [(c.Control.OPEN, report.ranks, "ranks")]
         report.batches += 1
@@ -81,7 +86,7 @@ def read(paths: Sequence[Path], options: Options, report: Report) -> Iterator[Ba
         yield batch
 
 
-def _collect(paths: Sequence[Path], report: Report) -> dict[str, Trace]:
+def _collect(paths: Sequence[Path], report: KinetoReport) -> dict[str, Trace]:
     """Traces by label, in order of rank, then of the stems of those that tell no rank."""
     parsed: list[tuple[str, Trace]] = []
 
@@ -89,34 +94,29 @@ def _collect(paths: Sequence[Path], report: Report) -> dict[str, Trace]:
         parsed.append((name, kineto.parse(stream)))
 
     def broken(name: str, why: str) -> None:
-        report.warnings.append(f"{name}: {why}; left out")
-        report.skipped["unreadable file"] += 1
+        report.warn(f"{name}: {why}; left out")
+        report.skip("unreadable file")
 
     files.visit(paths, use, broken)
     by_label: dict[str, tuple[str, Trace]] = {}
     for name, trace in sorted(parsed, key=lambda each: each[0]):
-        label = files.stem(name) if trace.rank is None else str(trace.rank)
+        label = _label(name, trace)
         if label in by_label:
             first = by_label[label][0]
-            report.warnings.append(f"{name}: rank {label} was read from {first} already; left out")
-            report.skipped["rank given twice"] += trace.events
+            report.warn(f"{name}: rank {label} was read from {first} already; left out")
+            report.skip("rank given twice", trace.events)
             continue
         by_label[label] = name, trace
-        report.skipped += trace.skipped
+        for reason, count in trace.skipped.items():
+            report.skip(reason, count)
         if trace.rank is None:
-            report.warnings.append(
-                f"{name}: tells no rank; used as {label!r}, and its collectives stay unmatched"
-            )
+            report.warn(f"{name}: tells no rank; used as {label!r}, and its collectives stay unmatched")
         if trace.relative:
-            report.warnings.append(
-                f"{name}: has no baseTimeNanoseconds; its times count from an unknown start"
-            )
+            report.warn(f"{name}: has no baseTimeNanoseconds; its times count from an unknown start")
         if trace.skipped["bad time"]:
-            report.warnings.append(
-                f"{name}: {trace.skipped['bad time']} events without a usable time left out"
-            )
+            report.warn(f"{name}: {trace.skipped['bad time']} events without a usable time left out")
         if not len(trace):
-            report.warnings.append(f"{name}: holds no complete event")
+            report.warn(f"{name}: holds no complete event")
     if not by_label:
         raise MalformedInput(report.warnings[0] if report.warnings else "no trace was given")
     report.files = len(by_label)
@@ -125,3 +125,11 @@ def _collect(paths: Sequence[Path], report: Report) -> dict[str, Trace]:
         by_label, key=lambda label: (by_label[label][1].rank is None, by_label[label][1].rank, label)
     )
     return {label: by_label[label][1] for label in order}
+
+
+def _label(name: str, trace: Trace) -> str:
+    """The rank's number, else the file's stem, told apart from any rank's."""
+    if trace.rank is not None:
+        return str(trace.rank)
+    stem = files.stem(name)
+    return f"file {stem}" if re.fullmatch(r"(rank)?\d+", stem) else stem
