@@ -4,12 +4,14 @@ In a collective in which everybody depends on everybody, the last to arrive is t
 shortest, and each other member waited for the difference. That is read on one clock each, so wrong clocks
 cannot mislead it.
 
-The last to arrive may itself be a victim: if it waited in its previous collective for at least half of what it
-now makes others wait, the blame goes where that collective's blame went (the wait chain, walked back).
+The last to arrive may itself be a victim: if its previous collective was another one than most members', and
+it waited there for at least half of what it now makes others wait, it is not blamed here: whoever was late there
+is blamed there. (Where all come from the same collective, all left it together, and that wait explains nothing.)
 
 A rank is a straggler when it is blamed far more often than chance: over its last collectives (exponential
-memory of 32), blamed k of n where the sizes of the collectives make µ expected. The Chernoff bound
-P <= exp(-n·KL(k/n || µ/n)), corrected for the number of ranks, must fall below 1e-6; and what it costs the
+memory of 64), blamed k of n where the sizes of the collectives make µ expected. A rank that is slow for one
+step is late to all collectives of the step, so 4 of them count as one trial: the Chernoff bound
+P <= exp(-n/4·KL(k/n || µ/n)), corrected for the number of ranks, must fall below 1e-6; and what it costs the
 median member must be at least 5 % of the time between its collectives and 20 µs.
 """
 
@@ -21,7 +23,8 @@ from streams.arrays import Table
 from streams.diagnosis.claims import Claim
 from streams.diagnosis.window import Collectives, Directory, WindowEdges
 
-MEMORY = 1 - 1 / 32
+MEMORY = 1 - 1 / 64
+TRIAL = 4  # collectives that count as one independent trial
 P_MAX_LOG = -np.log(1e-6)
 COST_SHARE_MIN = 0.05
 COST_NS_MIN = 20_000
@@ -43,10 +46,11 @@ class Stragglers:
             period_ns=(np.float64, 0.0),  # mean time between two collectives of the member
             last_end_ns=(np.int64, 0),
             last_wait_ns=(np.int64, 0),
-            last_blame=(np.int64, -1),
+            last_collective=(np.int64, -1),
             since_ns=(np.int64, 0),  # end of the first collective of the present run of blame
             misses=(np.int64, 0),  # collectives since it was last blamed
         )
+        self.collectives = 0
         self.latest: dict[int, dict[str, Any]] = {}  # evidence of the last blame, by member
 
     def update(self, edges: WindowEdges, found: Collectives, directory: Directory) -> list[Claim]:
@@ -65,51 +69,51 @@ class Stragglers:
         wait = edges.duration_ns[rows] - edges.duration_ns[rows[0]]
         last = int(members[0])
         cost = int(np.median(wait[1:]))
-        blame = last
-        if t["last_blame"][last] >= 0 and t["last_wait_ns"][last] >= CHAIN_SHARE * max(cost, 1):
-            blame = int(t["last_blame"][last])
+        before = t["last_collective"][members]
+        elsewhere = np.mean(before[1:] != before[0]) > 0.5
+        victim = before[0] >= 0 and elsewhere and t["last_wait_ns"][last] >= CHAIN_SHARE * max(cost, 1)
         period = np.where(t["last_end_ns"][members] > 0, end_ns - t["last_end_ns"][members], 0)
         known = period > 0
         old = t["period_ns"][members]
-        t["period_ns"][members] = np.where(known & (old > 0), old * MEMORY + period * (1 - MEMORY), np.where(known, period, old))
-        concerned = members if blame in members else np.append(members, blame)
-        t["took_part"][concerned] = t["took_part"][concerned] * MEMORY + 1
-        t["expected"][concerned] = t["expected"][concerned] * MEMORY + 1 / len(members)
-        t["blamed"][concerned] *= MEMORY
-        t["misses"][concerned] += 1
-        if cost >= COST_NS_MIN:
-            t["blamed"][blame] += 1
-            mean = t["cost_ns"][blame]
-            t["cost_ns"][blame] = cost if mean == 0 else mean * MEMORY + cost * (1 - MEMORY)
-            if t["misses"][blame] > 3 or t["since_ns"][blame] == 0:
-                t["since_ns"][blame] = end_ns
-            t["misses"][blame] = 0
+        mean = np.where(old > 0, old * MEMORY + period * (1 - MEMORY), period)
+        t["period_ns"][members] = np.where(known, mean, old)
+        t["took_part"][members] = t["took_part"][members] * MEMORY + 1
+        t["expected"][members] = t["expected"][members] * MEMORY + 1 / len(members)
+        t["blamed"][members] *= MEMORY
+        t["misses"][members] += 1
+        if cost >= COST_NS_MIN and not victim:
+            t["blamed"][last] += 1
+            mean = t["cost_ns"][last]
+            t["cost_ns"][last] = cost if mean == 0 else mean * MEMORY + cost * (1 - MEMORY)
+            if t["misses"][last] > 3 or t["since_ns"][last] == 0:
+                t["since_ns"][last] = end_ns
+            t["misses"][last] = 0
             most = len(rows) - 1
-            self.latest[blame] = {
+            self.latest[last] = {
                 "operation": int(edges.op[rows[0]]),
                 "group": directory.groups.names[group],
-                "last_to_arrive": directory.members.names[last],
                 "longest_wait": directory.members.names[int(members[most])],
                 "longest_wait_ns": int(wait[most]),
                 "median_wait_ns": cost,
-                "victims": [directory.members.names[int(m)] for m in members[::-1][:VICTIMS_MAX]],
+                "victims": [directory.members.names[int(m)] for m in members[:0:-1][:VICTIMS_MAX]],
             }
         t["last_end_ns"][members] = end_ns
         t["last_wait_ns"][members] = wait
-        t["last_blame"][members] = blame
+        t["last_collective"][members] = self.collectives
+        self.collectives += 1
 
     def _claims(self, directory: Directory) -> list[Claim]:
         t = self.table
         n, k, mu = t["took_part"], t["blamed"], t["expected"]
         out = []
-        enough = (n >= COLLECTIVES_MIN * 0.85) & (k > mu)  # 8 collectives weigh 7.2 in the memory
+        enough = (n >= COLLECTIVES_MIN) & (k > mu)
         enough &= t["cost_ns"] >= np.maximum(COST_NS_MIN, COST_SHARE_MIN * t["period_ns"])
         for member in np.flatnonzero(enough):
             share, chance = min(1.0, k[member] / n[member]), mu[member] / n[member]
             divergence = share * np.log(share / chance)
             if share < 1:
                 divergence += (1 - share) * np.log((1 - share) / (1 - chance))
-            exponent = float(n[member] * divergence - np.log(len(t)))
+            exponent = float(n[member] / TRIAL * divergence - np.log(len(t)))
             if exponent < P_MAX_LOG or member not in self.latest:
                 continue
             latest = dict(self.latest[member])
@@ -132,9 +136,10 @@ class Stragglers:
 
     def dump(self) -> tuple[Any, dict[str, Any]]:
         """For a snapshot: JSON part and arrays."""
-        return [[member, found] for member, found in self.latest.items()], self.table.dump()
+        return [self.collectives, [[member, found] for member, found in self.latest.items()]], self.table.dump()
 
     def load(self, meta: Any, arrays: dict[str, Any]) -> None:
         """From `dump`."""
-        self.latest = {member: found for member, found in meta}
+        self.collectives = meta[0]
+        self.latest = {member: found for member, found in meta[1]}
         self.table.load(arrays)
