@@ -57,7 +57,7 @@ class Errors:
 
 
 class Clocks:
-    """All clocks of a cluster: index host·(2 + gpus) is the host's PHC, + 1 its system clock, + 2 + n GPU n's."""
+    """All clocks of a cluster: host·(2 + gpus) is a host's PHC, + 1 its system clock, + 2 + n GPU n's."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Clocks:
         return out
 
     def floor(self, clock: I64, true_ns: I64) -> I64:
-        """The least that clocks will read at or after true times: `read`, less what a fault will step back."""
+        """The least that clocks will read at or after true times: `read` less what a fault steps back."""
         out = self.read(clock, true_ns)
         host = clock // self.per_host
         for place, onset, size in self._shifts:

@@ -62,7 +62,7 @@ def run(
     stop: threading.Event,
     clock: Clock,
 ) -> None:
-    """Emit batches as their time comes by `clock`, from `options.start_ns` on; ends early when `stop` is set."""
+    """Emit batches as their time comes by `clock`, from `options.start_ns` on, until `stop` is set."""
     for now_ns, batches in chunks(options, report, rng, stop):
         while not stop.is_set():
             ahead = options.start_ns + now_ns - clock.now_ns_tai()
@@ -76,7 +76,7 @@ def run(
 def chunks(
     options: SimOptions, report: SimReport, rng: np.random.Generator, stop: threading.Event | None = None
 ) -> Iterator[Chunk]:
-    """The simulation cut into spans of time. When `stop` is set, what has begun is ended and the job closed."""
+    """The simulation cut into spans of time. With `stop` set, what has begun is ended and the job closed."""
     if options.scenario == "throughput":
         yield from wide_stream(options, report, rng, stop)
         return
@@ -86,7 +86,7 @@ def chunks(
     while now < last and not (stop is not None and stop.is_set()):
         now = min(now + cluster.span_ns, last)
         yield now, cluster.until(now)
-    yield cluster.end()
+    yield from cluster.end()
 
 
 class Cluster:
@@ -178,10 +178,14 @@ class Cluster:
         self._now_ns = now_ns
         return self._publish(now_ns, final=False)
 
-    def end(self) -> Chunk:
-        """Everything that has begun, told to its end, and the end of all sources; with its time."""
-        now = max(self._now_ns, *(pending.last_end() for _, _, pending in self._parts))
-        return now, self._publish(now, final=True)
+    def end(self) -> Iterator[Chunk]:
+        """Steps and rounds that have begun, told to their end; then the end of all sources."""
+        last = max(pending.last_end() for _, _, pending in self._parts)
+        while self._now_ns + self.span_ns < last:
+            self._now_ns += self.span_ns
+            yield self._now_ns, self._publish(self._now_ns, final=False)
+        self._now_ns = max(self._now_ns, last)
+        yield self._now_ns, self._publish(self._now_ns, final=True)
 
     def _publish(self, now_ns: int, final: bool) -> list[Batch]:
         taken = [(family, pending.take(now_ns)) for family, _, pending in self._parts]

@@ -1,4 +1,4 @@
-"""Simulated rows as the columns of a batch: one writer a family, which knows its strings, keys and endpoints."""
+"""Simulated rows as the columns of a batch: one filler a family, with its strings and keys."""
 
 import hashlib
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a simulated job suffers from: faults, the scenarios that combine them, and the truth written beside it.
+"""What a simulated job suffers from: faults, the scenarios made of them, and how they are told as truth.
 
 A fault is written `class:component[:size][@onset]`, such as `straggler:rank12:30%@2s`,
 `clock_offset:host3:250us`, `clock_step:host3:-250us@5s` or `slow_link:host2:4x@1s`.
@@ -29,8 +29,8 @@ _DEFAULT_SIZE = {"straggler": 0.3, "clock_offset": 250_000.0, "clock_step": 250_
 class Fault:
     """One fault. `place` is the number of the rank (straggler) or host (all others).
 
-    `size`: share of extra compute time (straggler), ns (clock faults) or factor (slow_link); `onset_ns` counts
-    from the start of the job.
+    `size`: share of extra compute time (straggler), ns (clock faults) or factor (slow_link); `onset_ns` is
+    counted from the start of the job.
     """
 
     name: str

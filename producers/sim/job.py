@@ -1,4 +1,4 @@
-"""A training job in true time: what every rank's host thread and GPU do in each step, before any clock is read.
+"""A training job in true time: what each rank's host thread and GPU do, before any clock is read.
 
 A step has four phases. In each, a rank's compute kernels run on stream 7 one after the other, then a
 collective kernel on stream 20 begins; it ends on all members a transfer time after the last of them began.
@@ -9,9 +9,9 @@ The host thread launches the whole step ahead and then waits for its last collec
     phase 3   all-reduce over `tp<h>`, the ranks of host h
     phase 4   all-reduce over `world`, on which the host thread waits
 
-A group's delay reaches others through the next collective only; each smaller group is followed by `world`, so a
-slow rank is the last to arrive in all its collectives and makes nobody else so. (With other orders its
-neighbours are late as victims: work for the diagnosis, but not for a plain scenario.)
+A group's delay reaches others through the next collective only, and each smaller group is followed by
+`world`: so a slow rank is the last to arrive in all its collectives and makes nobody else the last. (In other
+orders its neighbours are late as victims: work for the diagnosis, but not for a plain scenario.)
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ PHASES = (
 
 
 class Event(NamedTuple):
-    """One event of a rank's step: its lane, kind, name, and its place among the step's device events (or -1)."""
+    """One event of a rank's step. `device`: its (or its target's) place among the step's device events."""
 
     lane: int
     kind: GpuKind

@@ -41,7 +41,7 @@ class Mesh:
         return float(self.rounds * self._round_ns) if self._peers else np.inf
 
     def step(self) -> Rows:
-        """One round. `more` holds `kind`, `peer` (host), `sender` (host) and `number` (of the sender's probe)."""
+        """One round. `more`: `kind`, `peer` and `sender` (hosts), `number` (of the sender's probe)."""
         pairs, rng = len(self._sender), self._rng
         slots = rng.permuted(np.arange(pairs).reshape(self._shape.hosts, -1) % max(self._peers, 1), axis=1)
         share = (slots.ravel() + rng.random(pairs)) / self._peers * _SPREAD

@@ -62,7 +62,7 @@ class WideFamily:
 def wide_stream(
     options: SimOptions, report: SimReport, rng: np.random.Generator, stop: threading.Event | None = None
 ) -> Iterator[tuple[int, list[Batch]]]:
-    """The stream in spans of time, as cluster.chunks gives them: `options.events` events, fewer if stopped."""
+    """The stream in spans of time, as cluster.chunks: `options.events` events, fewer if stopped."""
     count = options.sources
     cell_ns = count * 1_000_000_000 // EVENTS_A_SECOND
     hosts = -(-count // SOURCES_A_HOST)
@@ -80,7 +80,7 @@ def wide_stream(
     yield 0, [batch for writer in writers for batch in _begin(writer, count, hosts)]
     family = WideFamily(count)
     base = np.uint64(key_base("wide", options.incarnation))
-    # Chunks of whole cause and effect cells, of a batch a host (a large cluster gets larger ones than asked for).
+    # Chunks of whole cause and effect cells, of about one batch a host.
     depth = max(options.batch_events // min(count, SOURCES_A_HOST) // 2 * 2, 2)
     cells = -(-options.events // count)
     edges = 0
@@ -147,7 +147,8 @@ def _cells(
         role[at + 1, effect], key[at + 1, effect] = int(Role.EFFECT), number
         edges += pairs * each
     source = np.broadcast_to(np.arange(count), (depth, count))
-    more = {"role": role, "key": key, "number": np.broadcast_to(cell[:, None], (depth, count))}
+    number_of = np.broadcast_to(cell[:, None], (depth, count))
+    more: dict[str, Array] = {"role": role, "key": key, "number": number_of}
     return Rows(source, begin, begin + lasts, more), edges
 
 

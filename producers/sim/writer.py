@@ -77,7 +77,7 @@ class Writer:
         return self._count(batch)
 
     def write(self, family: Family, rows: Rows, low_ns: I64, now_ns: int) -> Iterator[Batch]:
-        """Rows of this publisher, sorted by begin, as batches. `low_ns` as in heartbeat, for what follows them."""
+        """Rows of this publisher, sorted by begin, as batches; `low_ns` as in heartbeat, for what follows."""
         size = self._options.batch_events
         for start in range(0, len(rows), size):
             part = rows.cut(start, start + size)

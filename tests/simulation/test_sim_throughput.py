@@ -1,0 +1,42 @@
+"""The wide stream for benchmarks: as many events and edges as promised, and true ones."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from producers.sim.options import SimOptions
+from schemas.columns import EdgeKind
+from tests.simulation.sim_log import edges, members, overlapping, rows_by_source, seq_gaps, simulate
+from tests.simulation.sim_log import watermarks_broken as broken
+
+WIDE = SimOptions(scenario="throughput", seed=3, events=30_001, sources=100)
+
+
+@pytest.mark.parametrize(("events", "sources"), [(30_001, 100), (1, 2), (500, 300), (20_000, 64)])
+def test_it_has_exactly_the_events_asked_for(events: int, sources: int) -> None:
+    batches, report = simulate(replace(WIDE, events=events, sources=sources))
+    assert report.events == events
+    rows = rows_by_source(batches)
+    assert sum(len(seq) for seq, _, _ in rows.values()) == events
+    assert len(rows) == min(sources, events)
+    assert (broken(batches), seq_gaps(batches)) == ([], [])
+
+
+def test_a_fifth_of_the_events_is_on_edges_that_hold() -> None:
+    batches, report = simulate(WIDE)
+    groups = members(batches, report)
+    assert {len(group) for group in groups.values()} == {2}
+    assert 2 * len(groups) / WIDE.events == pytest.approx(0.2, abs=0.001)
+    bounds: Counter[int] = Counter()
+    for edge in edges(groups):
+        assert edge.kind == EdgeKind.MESSAGE
+        assert edge.true_gap_ns > 0
+        assert not edge.violated
+        bounds[edge.bound_ns] += 1
+    assert set(bounds) == {0, 51_000}  # two hosts: within one, and between one of ±1 and one of ±50 µs
+
+
+def test_its_streams_do_not_overlap() -> None:
+    _, report = simulate(WIDE)
+    assert sum(overlapping(begin, end) for begin, end in report.true_times().values()) == 0
