@@ -7,11 +7,12 @@ Rows do not depend on how the time is cut: pace and the greatest batch change ba
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from producers.sim.clocks import Clocks
+from producers.sim.fabric import Fabric, IntFamily
 from producers.sim.families import (
     ClockFamily,
     Family,
@@ -30,6 +31,7 @@ from schemas.batch import Batch
 from schemas.pack import Source
 from schemas.time import NS
 
+COLLECTOR = "collector"
 Chunk = tuple[int, list[Batch]]  # simulated time since the start (ns), and what is published at it
 
 
@@ -93,7 +95,7 @@ class Cluster:
     """Hosts, their job and their mesh, up to the simulated time that was asked for."""
 
     def __init__(self, options: SimOptions, report: SimReport, rng: np.random.Generator) -> None:
-        fate, clock_rng, job_rng, mesh_rng, daemon_rng, _ = rng.spawn(6)
+        fate, clock_rng, job_rng, mesh_rng, daemon_rng, fabric_rng = rng.spawn(6)
         self.options = options
         self.shape = shape = Shape(options.hosts, options.gpus, options.step_ns, options.kernels)
         self.faults: list[Fault] = scenario_faults(
@@ -111,7 +113,16 @@ class Cluster:
             (ClockFamily(), daemons, Pending()),
         ]
         self._now_ns = 0
+        self._hosts = options.hosts
         self._writers = [self._writer(host, names[host], report) for host in range(options.hosts)]
+        flows: list[dict[str, Any]] = []
+        if options.with_fabric:
+            source = options.hosts * shape.per_host
+            fabric = Fabric(shape, source, options.start_ns, self.faults, fabric_rng)
+            self._parts.append((IntFamily(fabric.flows), fabric, Pending()))
+            self._writers.append(self._collector(source, fabric_rng, report))
+            self._hosts += 1
+            flows = [flow.told() for flow in fabric.flows]
         rows_a_step = options.gpus * len(job.events)
         full = options.batch_events / rows_a_step * options.step_ns
         self.span_ns = HEARTBEAT_NS if options.live else round(min(max(full, HEARTBEAT_NS), NS))
@@ -121,6 +132,7 @@ class Cluster:
             scope=options.scope_name,
             start_ns=options.start_ns,
             faults=describe(self.faults, options.start_ns),
+            flows=flows,
         )
 
     def _writer(self, host: int, name: str, report: SimReport) -> Writer:
@@ -144,9 +156,9 @@ class Cluster:
 
         for gpu in range(shape.gpus):
             rank = host * shape.gpus + gpu
-            add(f"rank{rank}/thread{STREAM[THREAD]}", 1, rank)
+            add(f"rank{rank}/thread {STREAM[THREAD]}", 1, rank)
             for lane in range(COMPUTE, LANES):
-                add(f"rank{rank}/stream{STREAM[lane]}", 2 + gpu, rank)
+                add(f"rank{rank}/stream {STREAM[lane]}", 2 + gpu, rank)
         add(f"{name}/probe", 0, None)
         add(f"{name}/ptp4l", 0, None, ordered=False)
         add(f"{name}/phc2sys", 1, None, ordered=False)
@@ -162,11 +174,28 @@ class Cluster:
             report,
         )
 
+    def _collector(self, number: int, rng: np.random.Generator, report: SimReport) -> Writer:
+        """The publisher of INT reports, a host of its own."""
+        options = self.options
+        clocks = Clocks([COLLECTOR], 0, options.start_ns, [options.host_bound_ns], (), rng)
+        source = Source(
+            f"{COLLECTOR}/reports",
+            COLLECTOR,
+            clocks.states[0],
+            options.incarnation,
+            ordered=False,
+            live=options.live,
+        )
+        name = f"sim/{COLLECTOR}"
+        return Writer(
+            name, options.hosts, [source], number, np.zeros(1, np.int64), 0, clocks, options, report
+        )
+
     def begin(self) -> list[Batch]:
         """What each publisher sends first: the size of the job, and its sources."""
         out = []
         for writer in self._writers:
-            out.append(writer.open(self.options.ranks, self.options.hosts))
+            out.append(writer.open(self.options.ranks, self._hosts))
             out.append(writer.heartbeat(np.zeros(len(writer), np.int64)))
         return out
 
@@ -189,7 +218,7 @@ class Cluster:
 
     def _publish(self, now_ns: int, final: bool) -> list[Batch]:
         taken = [(family, pending.take(now_ns)) for family, _, pending in self._parts]
-        low = np.full(self.options.hosts * self.shape.per_host, now_ns, np.int64)
+        low = np.full(sum(map(len, self._writers)), now_ns, np.int64)
         for _, _, pending in self._parts:
             pending.lower(low)
         parts: list[list[tuple[Family, Rows]]] = [[] for _ in self._writers]
@@ -210,7 +239,7 @@ class Cluster:
         host: I64 = rows.source // self.shape.per_host
         order = np.lexsort((rows.begin, host))
         rows = rows.take(order)
-        cuts = np.searchsorted(host[order], np.arange(self.options.hosts + 1))
-        for number in range(self.options.hosts):
+        cuts = np.searchsorted(host[order], np.arange(self._hosts + 1))
+        for number in range(self._hosts):
             if cuts[number] < cuts[number + 1]:
                 yield number, rows.cut(int(cuts[number]), int(cuts[number + 1]))

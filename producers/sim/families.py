@@ -122,7 +122,7 @@ class GpuFamily:
         on_device = self._on_device[event]
         names = np.array([strings.index(name) for name in self._names])
         threads = np.array([strings.index(f"rank{first + place}") for place in range(shape.gpus)])
-        devices = np.array([strings.index(f"{host_name(host)}/GPU{place}") for place in range(shape.gpus)])
+        devices = np.array([strings.index(f"rank{first + place}/gpu{place}") for place in range(shape.gpus)])
         numbered = self._device[event] >= 0
         correlation = step * self._devices + self._device[event] + 1
         columns: dict[str, Array] = {

@@ -77,6 +77,11 @@ class SimOptions:
         """GPUs (and ranks) a host."""
         return self.ranks // self.hosts
 
+    @property
+    def with_fabric(self) -> bool:
+        """Whether INT reports are part of it."""
+        return self.fabric or self.scenario == "fabric"
+
     def _digest(self, *more: str) -> bytes:
         parts = [f"{name}={value!r}" for name, value in sorted(vars(self).items()) if name not in _CUT]
         return hashlib.blake2b("\0".join([*parts, *more]).encode(), digest_size=8).digest()

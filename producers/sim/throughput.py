@@ -105,7 +105,7 @@ def _writer(host: int, count: int, clocks: Clocks, options: SimOptions, report: 
     state = clocks.states[phc]
     sources = [
         Source(
-            f"rank{rank}/stream{STREAM}", f"host{host}", state, options.incarnation, rank, True, options.live
+            f"rank{rank}/stream {STREAM}", f"host{host}", state, options.incarnation, rank, True, options.live
         )
         for rank in ranks
     ]

@@ -73,7 +73,7 @@ def test_a_healthy_job_satisfies_every_edge() -> None:
         assert not edge.violated, edge
         kinds[edge.kind] += 1
     times = report.true_times()
-    steps = len(times["rank0/thread1"][0]) // 25  # 24 launches and the wait
+    steps = len(times["rank0/thread 1"][0]) // 25  # 24 launches and the wait
     assert steps >= 40
     # A step: four phases of five kernels and a collective; 2 ep groups of 4, 4 tp groups of 2, world twice.
     assert kinds[EdgeKind.LAUNCH] == steps * SMALL.ranks * 24
