@@ -122,6 +122,17 @@ class Clocks:
             out[(host == place) & (true_ns >= onset)] += size
         return out
 
+    def lasted(self, clock: I64, begin_ns: I64, end_ns: I64) -> I64:
+        """How long something took by clocks that were read at its true begin and end; at least 0.
+
+        Wander within one event is left out: it is far below a clock's bound.
+        """
+        out: I64 = end_ns - begin_ns
+        host = clock // self.per_host
+        for place, onset, size in self._shifts:
+            out[(host == place) & (begin_ns < onset) & (end_ns >= onset)] += size
+        return np.maximum(out, 0)
+
     def floor(self, clock: I64, true_ns: I64) -> I64:
         """The least that clocks will read at or after true times: `read` less what a fault steps back."""
         out = self.read(clock, true_ns)

@@ -205,7 +205,6 @@ class IntFamily:
         src = np.array([strings.index(self._flows[number].src) for number in used.tolist()])
         dst = np.array([strings.index(self._flows[number].dst) for number in used.tolist()])
         columns: dict[str, Array] = {
-            "duration_ns": np.zeros(count, np.int64),
             "kind": np.full(count, int(HopKind.HOP)),
             "entity": entity[at],
             "name": np.full(count, strings.index("hop")),

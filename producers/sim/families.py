@@ -33,7 +33,7 @@ LOCKED = 2  # servo state of a daemon that holds its clock
 
 @dataclass
 class Filled:
-    """What a batch holds beside sources and stamps; see schemas.pack.pack."""
+    """What a batch holds beside sources, stamps and durations; see schemas.pack.pack."""
 
     columns: dict[str, Array]
     groups: list[Group] = field(default_factory=list)
@@ -126,7 +126,6 @@ class GpuFamily:
         numbered = self._device[event] >= 0
         correlation = step * self._devices + self._device[event] + 1
         columns: dict[str, Array] = {
-            "duration_ns": rows.end - rows.begin,
             "kind": self._kind[event],
             "entity": np.where(on_device, devices[local], threads[local]),
             "name": names[self._name[event]],
@@ -233,7 +232,6 @@ class ProbeFamily:
         peers = np.array([strings.index(host_name(peer)) for peer in range(self._hosts)])
         sends = kind == int(ProbeKind.SEND)
         columns: dict[str, Array] = {
-            "duration_ns": np.zeros(count, np.int64),
             "kind": kind,
             "entity": np.full(count, strings.index(host_name(host))),
             "name": np.where(sends, strings.index("probe_send"), strings.index("probe_receive")),
@@ -260,7 +258,6 @@ class ClockFamily:
         clock = [strings.index(f"{name}/ptp0"), strings.index(f"{name}/CLOCK_REALTIME")]
         parent = [strings.index(TAI), strings.index(f"{name}/ptp0")]
         columns: dict[str, Array] = {
-            "duration_ns": np.zeros(count, np.int64),
             "kind": np.full(count, int(ClockKindOfRow.SERVO)),
             "entity": np.array(clock)[daemon],
             "name": np.full(count, strings.index("servo")),

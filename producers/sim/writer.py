@@ -100,13 +100,15 @@ class Writer:
             for number in used:
                 mine = own == number
                 self._report.keep(self._sources[number].name, rows.begin[mine], rows.end[mine])
+        clock = self._clock[own]
+        filled.columns["duration_ns"] = self._clocks.lasted(clock, rows.begin, rows.end)
         batch = pack(
             self._head(family.name),
             strings,
             sources,
             first_seq,
             place[own],
-            self._clocks.read(self._clock[own], rows.begin),
+            self._clocks.read(clock, rows.begin),
             filled.columns,
             groups=filled.groups,
             parents=self._parents,
