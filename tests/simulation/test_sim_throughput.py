@@ -13,6 +13,12 @@ from tests.simulation.sim_log import watermarks_broken as broken
 WIDE = SimOptions(scenario="throughput", seed=3, events=30_001, sources=100)
 
 
+@pytest.mark.parametrize("sources", [100, 64, 3])
+def test_a_fifth_of_the_events_is_on_edges(sources: int) -> None:
+    batches, _ = simulate(replace(WIDE, sources=sources))
+    assert sum(batch.table_len("ep") for batch in batches) / WIDE.events == pytest.approx(0.2, abs=0.001)
+
+
 @pytest.mark.parametrize(
     ("events", "sources"), [(30_001, 100), (1, 2), (500, 300), (20_000, 64), (2_000, 999)]
 )
@@ -25,11 +31,10 @@ def test_it_has_exactly_the_events_asked_for(events: int, sources: int) -> None:
     assert (broken(batches), seq_gaps(batches)) == ([], [])
 
 
-def test_a_fifth_of_the_events_is_on_edges_that_hold() -> None:
+def test_its_edges_hold_and_not_all_can_be_proven() -> None:
     batches, report = simulate(WIDE)
     groups = members(batches, report)
     assert {len(group) for group in groups.values()} == {2}
-    assert 2 * len(groups) / WIDE.events == pytest.approx(0.2, abs=0.001)
     bounds: Counter[int] = Counter()
     proven = inverted = 0
     for edge in edges(groups):
@@ -40,7 +45,7 @@ def test_a_fifth_of_the_events_is_on_edges_that_hold() -> None:
         proven += edge.gap_ns > edge.bound_ns
         inverted += edge.gap_ns < 0
     assert set(bounds) == {0, 2_000, 51_000, 100_000}  # eight hosts, by turns ±1 and ±50 µs
-    assert 0.3 < proven / len(groups) < 0.5
+    assert 0.2 < proven / len(groups) < 0.4
     assert 0.05 < inverted / len(groups) < 0.3
 
 
