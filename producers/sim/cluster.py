@@ -56,6 +56,26 @@ def read(options: SimOptions, report: SimReport, rng: np.random.Generator) -> It
         yield from batches
 
 
+def paced(
+    options: SimOptions,
+    report: SimReport,
+    rng: np.random.Generator,
+    stop: threading.Event,
+    clock: Clock,
+) -> Iterator[Batch]:
+    """All batches, each as its time comes by `clock`, from `options.start_ns` on.
+
+    Blocks in between. When `stop` is set, what has begun is told to its end at once, and all sources end.
+    """
+    for now_ns, batches in chunks(options, report, rng, stop):
+        while not stop.is_set():
+            ahead = options.start_ns + now_ns - clock.now_ns_tai()
+            if ahead <= 0:
+                break
+            clock.wait(stop, ahead / NS)
+        yield from batches
+
+
 def run(
     options: SimOptions,
     report: SimReport,
@@ -64,15 +84,9 @@ def run(
     stop: threading.Event,
     clock: Clock,
 ) -> None:
-    """Emit batches as their time comes by `clock`, from `options.start_ns` on, until `stop` is set."""
-    for now_ns, batches in chunks(options, report, rng, stop):
-        while not stop.is_set():
-            ahead = options.start_ns + now_ns - clock.now_ns_tai()
-            if ahead <= 0:
-                break
-            clock.wait(stop, ahead / NS)
-        for batch in batches:
-            emit(batch)
+    """Emit what `paced` gives, until it ends: the shape of a live producer."""
+    for batch in paced(options, report, rng, stop, clock):
+        emit(batch)
 
 
 def chunks(

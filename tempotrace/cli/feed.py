@@ -3,7 +3,7 @@
 import logging
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
@@ -53,7 +53,7 @@ def stop_signals() -> Iterator[threading.Event]:
 
 
 def publish(
-    batches: Iterator[Batch],
+    batches: Iterator[Batch] | Callable[[threading.Event], Iterator[Batch]],
     report: Report,
     settings: Settings,
     *,
@@ -64,13 +64,17 @@ def publish(
 ) -> None:
     """Send all batches of a producer that reads to an end, and print the command's result.
 
-    Interrupted: what was read so far is sent, then exit 130. Raises BrokerAway, MissingTopic and whatever
-    the producer raises; what was sent before stays sent, and a second run repeats it harmlessly.
+    Interrupted: what was read so far is sent, then exit 130. A producer given as a function gets the event
+    that a signal sets, and then ends by itself. Raises BrokerAway, MissingTopic and whatever the producer
+    raises; what was sent before stays sent, and a second run repeats it harmlessly.
     """
     publisher = Publisher(KafkaTransport(settings.kafka))
     with stop_signals() as stop:
         try:
-            _send_all(batches, report, publisher, stop, what)
+            if callable(batches):
+                _send_all(batches(stop), report, publisher, None, what)
+            else:
+                _send_all(batches, report, publisher, stop, what)
             publisher.close()
         except BaseException:
             publisher.abandon()
@@ -91,7 +95,7 @@ def publish(
 
 
 def _send_all(
-    batches: Iterator[Batch], report: Report, publisher: Publisher, stop: threading.Event, what: str
+    batches: Iterator[Batch], report: Report, publisher: Publisher, stop: threading.Event | None, what: str
 ) -> None:
     console = Console(stderr=True)
     bar = Progress(
@@ -110,7 +114,7 @@ def _send_all(
             publisher.send(batch)
             bar.update(task, completed=publisher.events)
             told = tell(report, told)
-            if stop.is_set():
+            if stop is not None and stop.is_set():
                 break
     tell(report, told)
 

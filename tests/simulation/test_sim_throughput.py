@@ -46,7 +46,7 @@ def test_its_edges_hold_and_not_all_can_be_proven() -> None:
         inverted += edge.gap_ns < 0
     assert set(bounds) == {0, 2_000, 51_000, 100_000}  # eight hosts, by turns ±1 and ±50 µs
     assert 0.2 < proven / len(groups) < 0.4
-    assert 0.05 < inverted / len(groups) < 0.3
+    assert 0.2 < inverted / len(groups) < 0.4
 
 
 def test_its_streams_do_not_overlap() -> None:
