@@ -41,7 +41,7 @@ KERNELS = (
     "elementwise_add",
 )
 _WEIGHT = (0.35, 0.25, 0.05, 0.3, 0.05)  # share of a phase, by the kernel's place modulo 5
-_KERNEL_JITTER, _RANK_JITTER = 0.03, 0.01  # sigma of the logarithm: a kernel's, and a rank's in a step
+_JITTER = 0.03  # of a kernel's length: sigma of its logarithm
 
 
 class Collective(NamedTuple):
@@ -138,8 +138,8 @@ class Job:
         self._kernel_ns = phase_ns * weight / weight.sum()
         assert phase_ns > 0, "a step must outlast its collectives"
         self.steps = 0
-        # Ranks do not begin together: processes start within a few ms.
-        self._thread_free: F64 = rng.uniform(0, 2e6, shape.ranks)
+        # All have just left the barrier with which a job begins.
+        self._thread_free: F64 = rng.uniform(0, 50_000, shape.ranks)
         self._compute_free: F64 = np.zeros(shape.ranks)
         self._communication_free: F64 = np.zeros(shape.ranks)
 
@@ -157,8 +157,7 @@ class Job:
         first = self._thread_free + 20_000 * np.exp(0.2 * rng.standard_normal(ranks))
         launched = first[:, None] + np.cumsum(length + gap, axis=1) - (length + gap)
         ready = launched + 2_000 + 2_500 * np.exp(0.3 * rng.standard_normal((ranks, count)))
-        noise = rng.standard_normal((ranks, count)) * _KERNEL_JITTER
-        noise = np.exp(noise + _RANK_JITTER * rng.standard_normal((ranks, 1)))
+        noise = np.exp(_JITTER * rng.standard_normal((ranks, count)))
         begin = np.empty((ranks, count))
         end = np.empty((ranks, count))
         kernel = 0
