@@ -11,26 +11,15 @@ from typing import Any
 
 from schemas import columns as c
 from schemas.batch import Batch
-from schemas.codec import decode_batch, encode_record
+from schemas.codec import decode_batch
 from schemas.errors import MalformedInput, UnknownSchema
 from schemas.processor import Output, Record, Ref
-from schemas.records import PAYLOAD_BYTES_MAX, DeadLetter
 from streams.arrays import pack_state, unpack_state
 from streams.causality import state
 from streams.causality.scope import NEVER, Scope
 from streams.causality.settings import MergeSettings
-
-
-class Counts:
-    """Counters by name and labels; zero is not kept."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, dict[tuple[str, ...], int]] = {}
-
-    def __call__(self, name: str, number: int, *labels: str) -> None:
-        if number:
-            by_label = self.values.setdefault(name, {})
-            by_label[labels] = by_label.get(labels, 0) + number
+from streams.counts import Counts
+from streams.windows import dead_letter
 
 
 class Merge:
@@ -161,23 +150,10 @@ class MergeTask:
         return out
 
     def _dead_letter(self, record: Record, reason: str, detail: str) -> Output:
-        value = record.value or b""
         stated = record.header("tt-count") or b""
         events = int(stated) if stated.isdigit() else 0
         self._count("deadlettered", max(1, events), reason)
-        letter = DeadLetter(
-            tenant=self.settings.tenant,
-            reason=reason,
-            detail=detail,
-            topic="events",
-            partition=record.partition,
-            offset=record.offset,
-            append_ms=record.append_ms,
-            events=events,
-            payload=value[:PAYLOAD_BYTES_MAX],
-        )
-        headers = (("tt-family", b"deadletter"), ("tt-count", str(events).encode()))
-        return Output("deadletter", record.key, encode_record(letter), headers)
+        return dead_letter(self.settings.tenant, record, reason, detail, events)
 
     def pending(self) -> bool:
         """Whether rows wait in open windows."""

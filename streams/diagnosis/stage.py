@@ -1,23 +1,19 @@
-"""The diagnosis stage: `merged` in, `findings` out. Rules see whole windows, never single events.
+"""The diagnosis stage: `merged` in, `findings` out. Rules see whole windows, never single events."""
 
-A window comes in parts; those that wait for the rest are held by reference. A scope's state lives until the
-scope is closed.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.codec import decode_merged, encode_record
-from schemas.errors import MalformedInput, UnknownSchema
+from schemas.codec import encode_record
 from schemas.merged import Merged
-from schemas.processor import Output, Record, Ref
-from schemas.records import PAYLOAD_BYTES_MAX, DeadLetter
-from streams.arrays import pack_state, unpack_state
+from schemas.processor import Output, Record
+from schemas.records import Progress
+from streams.counts import Counts
 from streams.diagnosis.claims import Ledger
 from streams.diagnosis.clocks import Clocks
 from streams.diagnosis.stragglers import Stragglers
 from streams.diagnosis.window import Directory, collectives, window_edges
+from streams.windows import WindowTask
 
 
 @dataclass(frozen=True)
@@ -39,145 +35,56 @@ class Diagnosis:
     def __init__(self, settings: DiagnosisSettings) -> None:
         self.settings = settings
 
-    def start(self, partition: int, snapshot: bytes | None) -> "DiagnosisTask":
+    def start(self, partition: int, snapshot: bytes | None) -> WindowTask:
         """A task for a partition: fresh, or as the snapshot left it."""
-        return DiagnosisTask(partition, self.settings, snapshot)
+        return WindowTask(
+            self.settings.tenant, lambda name, count: DiagnosisScope(name, self.settings, count), snapshot
+        )
 
 
-class _Scope:
-    def __init__(self, settings: DiagnosisSettings) -> None:
-        self.directory = Directory()
-        self.stragglers = Stragglers()
-        self.clocks = Clocks()
-        self.ledger = Ledger(settings.hold_windows)
-        self.parts: list[tuple[int, Merged]] = []  # of the window that is not whole yet, with their log offsets
+class DiagnosisScope:
+    """The rules' state for one scope."""
 
+    def __init__(self, name: str, settings: DiagnosisSettings, count: Counts) -> None:
+        self._name, self._settings, self._count = name, settings, count
+        self._directory = Directory()
+        self._stragglers = Stragglers()
+        self._clocks = Clocks()
+        self._ledger = Ledger(settings.hold_windows)
 
-class DiagnosisTask:
-    """The diagnosis of one partition."""
-
-    def __init__(self, partition: int, settings: DiagnosisSettings, snapshot: bytes | None) -> None:
-        self.partition, self.settings = partition, settings
-        self._scopes: dict[str, _Scope] = {}
-        self._next: dict[str, int] = {}
-        self._counts: dict[str, dict[tuple[str, ...], int]] = {}
-        if snapshot is not None:
-            self._load(snapshot)
-
-    @property
-    def next_offset(self) -> Mapping[str, int]:
-        return self._next
-
-    def process(self, record: Record) -> list[Output]:
-        """Take the next record of `merged`."""
-        self._next[record.topic] = record.log_offset + 1
-        try:
-            part = decode_merged(record.value or b"")
-        except (MalformedInput, UnknownSchema) as error:
-            return [self._dead_letter(record, str(error))]
-        if not isinstance(part, Merged):
-            if part.closed:
-                self._scopes.pop(part.scope, None)
-            return []
-        self._count("rows_in", len(part))
-        scope = self._scopes.setdefault(part.scope, _Scope(self.settings))
-        scope.parts.append((record.log_offset, part))
-        if int(part.header["part"]) + 1 < int(part.header["parts"]):
-            return []
-        parts = [held for _, held in scope.parts]
-        scope.parts.clear()
-        return self._window(scope, parts, record)
-
-    def _window(self, scope: _Scope, parts: Sequence[Merged], record: Record) -> list[Output]:
-        self._count("windows_in", 1)
-        edges = window_edges(parts, scope.directory)
+    def window(self, parts: Sequence[Merged], record: Record) -> list[Output]:
+        """Run the rules on a window; gives the findings that are new, changed, due or ended."""
+        edges = window_edges(parts, self._directory)
         found = collectives(edges)
-        claims = scope.stragglers.update(edges, found, scope.directory)
-        claims += scope.clocks.update(edges, found, scope.directory)
-        first = parts[0]
-        findings = scope.ledger.update(
-            self.settings.tenant,
-            first.scope,
-            (first.window_start_ns, first.window_end_ns),
-            claims,
-            (record.partition, record.offset),
+        claims = self._stragglers.update(edges, found, self._directory)
+        claims += self._clocks.update(edges, found, self._directory)
+        window = (parts[0].window_start_ns, parts[0].window_end_ns)
+        findings = self._ledger.update(
+            self._settings.tenant, self._name, window, claims, (record.partition, record.offset)
         )
         out = []
         for finding in findings:
             self._count("findings", 1, finding.fault_class, finding.state)
             key = f"{finding.scope}/{finding.component}".encode()
-            headers = (("tt-scope", finding.scope.encode()), ("tt-family", b"finding"))
+            headers = (("tt-scope", finding.scope.encode()), ("tt-family", b"finding"), ("tt-count", b"1"))
             out.append(Output("findings", key, encode_record(finding), headers))
         return out
 
-    def _count(self, name: str, number: int, *labels: str) -> None:
-        if number:
-            by_label = self._counts.setdefault(name, {})
-            by_label[labels] = by_label.get(labels, 0) + number
+    def progress(self, progress: Progress, record: Record) -> list[Output]:
+        """Windows without rows change nothing."""
+        return []
 
-    def _dead_letter(self, record: Record, detail: str) -> Output:
-        self._count("deadlettered", 1, "malformed")
-        value = record.value or b""
-        letter = DeadLetter(
-            tenant=self.settings.tenant,
-            reason="malformed",
-            detail=detail,
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-            append_ms=record.append_ms,
-            events=0,
-            payload=value[:PAYLOAD_BYTES_MAX],
-        )
-        return Output("deadletter", record.key, encode_record(letter), (("tt-family", b"deadletter"),))
+    def dump(self) -> tuple[Any, dict[str, Any]]:
+        """State for a snapshot: JSON part and arrays."""
+        stragglers, s_arrays = self._stragglers.dump()
+        clocks, c_arrays = self._clocks.dump()
+        arrays = {f"s\0{key}": a for key, a in s_arrays.items()} | {f"c\0{key}": a for key, a in c_arrays.items()}
+        return [self._directory.dump(), self._ledger.dump(), stragglers, clocks], arrays
 
-    def pending(self) -> bool:
-        """Nothing here waits for time to pass."""
-        return False
-
-    def refs(self) -> Sequence[Ref]:
-        """Parts of windows that are not whole yet."""
-        held = [
-            Ref("merged", offset, 0, max(0, len(part) - 1))
-            for scope in self._scopes.values()
-            for offset, part in scope.parts
-        ]
-        return sorted(held, key=lambda ref: ref.offset)
-
-    def reload(self, record: Record, first: int, last: int) -> None:
-        """Take back a part."""
-        part = decode_merged(record.value or b"")
-        assert isinstance(part, Merged)
-        self._scopes[part.scope].parts.append((record.log_offset, part))
-
-    def snapshot(self) -> bytes:
-        """Carry state as of next_offset."""
-        arrays: dict[str, Any] = {}
-        scopes = []
-        for number, (name, scope) in enumerate(sorted(self._scopes.items())):
-            meta = {"name": name, "directory": scope.directory.dump(), "ledger": scope.ledger.dump()}
-            for rule, state in (("stragglers", scope.stragglers.dump()), ("clocks", scope.clocks.dump())):
-                meta[rule] = state[0]
-                arrays |= {f"{number}\0{rule}\0{key}": array for key, array in state[1].items()}
-            scopes.append(meta)
-        return pack_state({"next": self._next, "scopes": scopes}, arrays)
-
-    def _load(self, snapshot: bytes) -> None:
-        meta, arrays = unpack_state(snapshot)
-        self._next = dict(meta["next"])
-        for number, found in enumerate(meta["scopes"]):
-            scope = self._scopes[found["name"]] = _Scope(self.settings)
-            scope.directory = Directory.load(found["directory"])
-            scope.ledger.load(found["ledger"])
-            rules: tuple[tuple[str, Stragglers | Clocks], ...] = (
-                ("stragglers", scope.stragglers),
-                ("clocks", scope.clocks),
-            )
-            for rule, state in rules:
-                prefix = f"{number}\0{rule}\0"
-                mine = {key[len(prefix) :]: a for key, a in arrays.items() if key.startswith(prefix)}
-                state.load(found[rule], mine)
-
-    def counters(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:
-        """What was counted since the task was made."""
-        return self._counts
+    def load(self, meta: Any, arrays: dict[str, Any]) -> None:
+        """From `dump`."""
+        directory, ledger, stragglers, clocks = meta
+        self._directory = Directory.load(directory)
+        self._ledger.load(ledger)
+        self._stragglers.load(stragglers, {key[2:]: a for key, a in arrays.items() if key[0] == "s"})
+        self._clocks.load(clocks, {key[2:]: a for key, a in arrays.items() if key[0] == "c"})
