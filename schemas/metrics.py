@@ -134,7 +134,7 @@ assert len(METRICS) == len((*RUNNER, *TASKS, *DERIVED, *PRODUCERS)), "a metric i
 
 
 def check(counters: Mapping[str, Value], stage: str | None = None) -> list[str]:
-    """What is wrong with counters: unknown names, labels of another number, a stage that has no such metric."""
+    """What is wrong with counters: unknown names, labels of another number, a metric of another stage."""
     wrong = []
     for name, value in counters.items():
         metric = METRICS.get(name)
@@ -157,9 +157,10 @@ def page() -> str:
     lines = [
         "# Metrics",
         "",
-        "Made from `schemas/metrics.py` by `python -m schemas.metrics`. Every stage serves `/metrics`, `/healthz` and",
-        "`/readyz` on a free loopback port, which it writes to `TEMPOTRACE_HOME/stages/<tenant>-<stage>-<instance>.json`.",
-        "All metrics carry the labels `tenant`, `stage` and `instance`, then their own.",
+        "Made from `schemas/metrics.py` by `python -m schemas.metrics`. Every stage serves `/metrics`,",
+        "`/healthz` and `/readyz` on a free loopback port, which it writes to",
+        "`TEMPOTRACE_HOME/stages/<tenant>-<stage>-<instance>.json`. All metrics carry the labels `tenant`,",
+        "`stage` and `instance`, then their own.",
         "",
     ]
     stages = list(dict.fromkeys(stage for metric in METRICS.values() for stage in metric.stages))

@@ -22,7 +22,7 @@ _LOST: Final = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
 class Aborted(Exception):
-    """A commit failed in a way that lets us try again: nothing of it is visible, all of it is to be done again."""
+    """A commit failed in a way that lets us try again: nothing of it is visible, all is to be done again."""
 
 
 def failure(error: KafkaError, doing: str) -> TempoError:
@@ -31,7 +31,8 @@ def failure(error: KafkaError, doing: str) -> TempoError:
     if code in FENCED:
         return Fenced(
             f"{doing}: another process with the same --instance took over, or our transaction lasted longer "
-            f"than transaction.timeout.ms ({error.str()}); start again, with another --instance if both are wanted"
+            f"than transaction.timeout.ms ({error.str()}); start again, with another "
+            "--instance if both are wanted"
         )
     if code in _NO_TOPIC:
         return MissingTopic(f"{doing}: {error.str()}; `tempotrace topics create` makes a tenant's topics")

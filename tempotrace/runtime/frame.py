@@ -2,9 +2,9 @@
 
     magic "TTS1" · u32 length of the header · header (JSON) · references (int64, n × 4) · the task's snapshot
 
-The header holds the offsets after the last records processed, the topic ids (a topic that was deleted and made
-again has the same name but another log) and how many references follow. A reference names rows of an input
-record that the task still holds; they are read from the log again rather than kept twice.
+The header holds the offsets after the last records processed, the topic ids (a topic that was deleted and
+made again has the same name but another log) and how many references follow. A reference names rows of an
+input record that the task still holds; they are read from the log again rather than kept twice.
 """
 
 import json

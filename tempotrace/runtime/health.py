@@ -1,4 +1,4 @@
-"""What a running stage shows on loopback: /metrics for Prometheus, /healthz (the loop turns), /readyz (it reads).
+"""What a running stage shows on loopback: /metrics for Prometheus, /healthz (the loop turns), /readyz.
 
 The port is a free one, written to `<home>/stages/<tenant>-<stage>-<instance>.json` and removed at the end.
 """
@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +38,7 @@ class Probes:
     meters: Meters
     ready: Callable[[], bool]
     turned: Callable[[], float]  # monotonic seconds of the last turn of its loop
-    lag: Callable[[], Mapping[tuple[str, str], int]] = field(default=lambda: {})  # by (topic, partition)
+    lag: Callable[[], Mapping[tuple[str, ...], int]] = dict  # by (topic, partition)
 
 
 class StageCollector(Collector):
@@ -56,7 +56,7 @@ class StageCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         values = self._probes.meters.values()
         values["uptime_seconds"] = self._clock.monotonic() - self._begin
-        values["lag_records"] = self._probes.lag()
+        values["lag_records"] = {**self._probes.lag()}
         watermark = values.get("watermark_ns")
         if isinstance(watermark, int):
             values["watermark_age_seconds"] = (self._clock.now_ns_tai() - watermark) / 1e9
@@ -97,7 +97,7 @@ class HealthServer:
         self._server = ThreadingHTTPServer((HOST, 0), _handler(registry, probes, clock))
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="health", daemon=True)
         self._file = folder / f"{tenant}-{stage}-{instance}.json"
         self._note = {**names, "instance": instance, "pid": os.getpid(), "port": self.port}
 

@@ -1,4 +1,4 @@
-"""The runner without Kafka: a log in memory, any chain of processors, run to the end. For tests and `analyze`.
+"""The runner without Kafka: a log in memory, any chain of processors, run to the end. For tests, `analyze`.
 
 Time is the injected clock's alone, so the same records give the same outputs. Any task can be stopped at any
 record and taken up again from what was committed, by the same code that the Kafka runner uses.
@@ -158,8 +158,8 @@ class _Stage:
 class LocalRunner:
     """Runs a chain of processors over a MemoryLog; outputs of one are the input of the next.
 
-    `outlets` gives a stage another outlet than memory, by the processor's name. With `forget`, records that no
-    stage needs any more are dropped, so that a long analysis stays small; topics that no stage reads are kept.
+    `outlets` gives a stage another outlet than memory, by the processor's name. With `forget`, records that
+    no stage needs any more are dropped, so that a long analysis stays small; topics that none reads are kept.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the runner itself counts, and the stage's whole account as the exporter shows it. Safe between threads."""
+"""What the runner itself counts, and the stage's whole account for the exporter. Safe between threads."""
 
 import threading
 from bisect import bisect_left
@@ -10,7 +10,7 @@ from schemas.metrics import COMMIT_SECONDS_BUCKETS, METRICS, Number, Value
 
 
 class Histogram(NamedTuple):
-    """Observations by upper edge (the last one has none), cumulative as Prometheus wants them, and their sum."""
+    """Observations by upper edge (the last has none), cumulative as Prometheus wants them, and their sum."""
 
     edges: Sequence[float]
     cumulative: Sequence[int]
@@ -34,14 +34,16 @@ class Meters:
 
     def add(self, name: str, number: Number, *labels: str) -> None:
         """Count."""
-        assert METRICS[name].kind == "counter" and len(labels) == len(METRICS[name].labels), name
+        assert METRICS[name].kind == "counter", name
+        assert len(labels) == len(METRICS[name].labels), name
         with self._lock:
             table = self._own.setdefault(name, {})
             table[labels] = table.get(labels, 0) + number
 
     def set(self, name: str, number: Number, *labels: str) -> None:
         """Set a gauge."""
-        assert METRICS[name].kind == "gauge" and len(labels) == len(METRICS[name].labels), name
+        assert METRICS[name].kind == "gauge", name
+        assert len(labels) == len(METRICS[name].labels), name
         with self._lock:
             self._own.setdefault(name, {})[labels] = number
 

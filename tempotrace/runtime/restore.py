@@ -38,7 +38,7 @@ class Log(Protocol):
 
 @dataclass(frozen=True)
 class Loss:
-    """Input that a partition has to go on without: offsets first..last, unknown if the topic is another one."""
+    """Input that a partition has to go on without: offsets first..last; none if the topic is another."""
 
     topic: str
     partition: int
@@ -103,7 +103,7 @@ def take_up(
 def _loss(
     log: Log, topic: str, partition: int, topic_id: str, frame: Frame, due: int | None
 ) -> tuple[Loss | None, bool]:
-    """What of this topic is lost to the task (None if nothing is), and whether it is another log altogether."""
+    """What of this topic is lost to the task (None if nothing), and whether it is another log altogether."""
     if due is None:
         return None, False
     start, end = log.range(topic, partition)

@@ -1,33 +1,33 @@
-"""The one runner: reads a stage's input from Kafka, lets its tasks process it, commits, ticks, drains and stops.
+"""The one runner: reads a stage's input from Kafka, lets its tasks process it, commits, ticks, drains, stops.
 
     poll ─► each task processes its records ─► when enough bytes or time: hand over, commit in a thread
       ├─ at the end, silent for `tick_after`, windows open: append a tick (the partition's owner)
       ├─ revoked: commit within the callback · lost: drop what is in hand
-      ├─ commit aborted: take the tasks up again where the last commit left them, and seek
+      ├─ commit aborted: take the tasks up again where the last commit left them, and read on from there
       └─ SIGTERM, or drained: commit what is in hand, then leave the group
 
-What a task puts out depends on its records alone; the clock here only decides when to commit and to tick, and a
-tick counts by its append time in the log. One commit is under way at a time: what is processed meanwhile waits
-in hand, up to `bytes_per_commit`, beyond which the loop waits for the commit.
+What a task puts out depends on its records alone; the clock here only decides when to commit and to tick, and
+a tick counts by its append time in the log. One commit is under way at a time: what is processed meanwhile
+waits in hand, up to `bytes_per_commit` a task, beyond which the loop waits for the commit.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 from schemas.columns import Control
 from schemas.errors import BrokerAway, TempoError
 from schemas.metrics import Value
-from schemas.processor import Outlet, PartitionWork, Processor, Record
+from schemas.processor import Outlet, Processor, Record
 from tempotrace.clockwork import Clock
+from tempotrace.runtime.committer import Committer
 from tempotrace.runtime.failures import Aborted
 from tempotrace.runtime.kafka_log import End, KafkaLog, Place
 from tempotrace.runtime.meters import Meters
 from tempotrace.runtime.restore import Loss, positions_of, take_up
-from tempotrace.runtime.slots import Slot, Totals, size_of
+from tempotrace.runtime.slots import Slot, Totals
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +52,13 @@ class RunnerSettings:
 
     def __post_init__(self) -> None:
         assert 0 < self.poll_seconds <= self.commit_after <= self.commit_idle_after
-        assert self.poll_seconds <= self.tick_after and self.bytes_per_commit > 0
+        assert self.poll_seconds <= self.tick_after
+        assert self.bytes_per_commit > 0
 
 
 @dataclass
 class _Silence:
-    """When a task's input last moved (monotonic), whether its end is reached, whether its last was replayed."""
+    """Of one input: when it last moved (monotonic), whether its end is reached, its last record replayed."""
 
     since: float
     at_end: bool = False
@@ -94,15 +95,9 @@ class Runner:
         self._silence: dict[Place, _Silence] = {}
         self._ends: dict[Place, int] = {}  # by input and partition: where a drain may end
         self._reached: dict[Place, int] = {}  # where the end of a partition was met last
-        self.positions: dict[
-            Place, int
-        ] = {}  # how far reading has come, for the lag; replaced, never changed
+        self.positions: dict[Place, int] = {}  # how far reading has come; replaced, never changed
         self._totals = Totals()
-        self._committer = ThreadPoolExecutor(1, thread_name_prefix="commit")
-        self._flight: Future[float] | None = None
-        self._flying: list[Slot] = []
-        self._committed_at = clock.monotonic()
-        self._snapshot_seconds = 0.0
+        self._committer = Committer(outlet, clock, meters)
         self._aborts = 0
         self._moved = False
         self._failed: BaseException | None = None
@@ -119,7 +114,7 @@ class Runner:
             self._finish()
         finally:
             self._closing = True
-            self._committer.shutdown(wait=True)
+            self._committer.close()
             self._log.close()
 
     def counters(self) -> dict[str, Value]:
@@ -135,8 +130,8 @@ class Runner:
         if self._failed is not None:
             raise self._failed
         if self._moved and taken:
-            # Partitions changed hands inside that call, and what it returned may be of before or after: read on
-            # from where the tasks stand.
+            # Partitions changed hands inside that call, and what it returned may be of before or after: read
+            # on from where the tasks stand.
             self._log.begin(positions_of(self._slots))
             taken = []
         try:
@@ -145,7 +140,7 @@ class Runner:
         except Aborted as error:
             self._take_up_again(error)
         self._tick()
-        self._log.serve()
+        self._log.appender.serve()
 
     def _take(self, taken: Sequence[tuple[Place, Record | End]]) -> None:
         now = self._clock.monotonic()
@@ -171,6 +166,9 @@ class Runner:
         for topic, (records, size) in counts.items():
             self.meters.add("records_read", records, topic)
             self.meters.add("bytes_read", size, topic)
+        refused = self._log.take_refused()
+        if refused:
+            self.meters.add("origins_malformed", refused)
         if taken:
             places = positions_of(self._slots)
             self.positions = {place: max(at, self._reached.get(place, 0)) for place, at in places.items()}
@@ -193,70 +191,35 @@ class Runner:
                 and slot.task.pending()
             ):
                 silence.since = now
-                self._log.append_control(*place, Control.TICK)
+                self._log.appender.control(*place, Control.TICK)
                 self.meters.add("ticks", 1)
 
     # Committing.
 
     def _commit_if_due(self) -> None:
-        if self._flight is not None and self._flight.done():
+        if self._committer.done:
             self._settle()
-        if self._flight is not None:
+        if self._committer.busy or not any(slot.dirty for slot in self._slots.values()):
             return
         outputs = any(slot.outputs for slot in self._slots.values())
-        if not outputs and not any(slot.dirty for slot in self._slots.values()):
-            return
         due = self._settings.commit_after if outputs else self._settings.commit_idle_after
-        due = max(due, self._snapshot_seconds / SNAPSHOT_SHARE_MAX)
+        due = max(due, self._committer.snapshot_seconds / SNAPSHOT_SHARE_MAX)
         full = sum(slot.output_bytes for slot in self._slots.values()) >= self._settings.bytes_per_commit
-        if full or self._clock.monotonic() - self._committed_at >= due:
+        if full or self._clock.monotonic() - self._committer.launched_at >= due:
             self._launch()
 
     def _launch(self) -> None:
-        """Hand over what is in hand and commit it in the background."""
-        assert self._flight is None
-        slots = [slot for slot in self._slots.values() if slot.dirty]
-        if not slots:
-            return
-        begin = self._clock.monotonic()
-        work = [slot.hand_over() for slot in slots]
-        self._committed_at = self._clock.monotonic()
-        self._snapshot_seconds = self._committed_at - begin
-        self._flying = slots
-        self._flight = self._committer.submit(self._commit, work)
-
-    def _commit(self, work: Sequence[PartitionWork]) -> float:
-        begin = self._clock.monotonic()
-        self._outlet.commit(work)
-        seconds = self._clock.monotonic() - begin
-        self.meters.observe("commit_seconds", seconds)
-        self.meters.add("commits", 1)
-        self.meters.add("snapshot_bytes", sum(len(each.snapshot) for each in work))
-        counts: dict[str, list[int]] = {}
-        for each in work:
-            for output in each.outputs:
-                count = counts.setdefault(output.topic, [0, 0])
-                count[0] += 1
-                count[1] += size_of(output)
-        for topic, (records, size) in counts.items():
-            self.meters.add("records_written", records, topic)
-            self.meters.add("bytes_written", size, topic)
-        return seconds
+        self._committer.launch(list(self._slots.values()))
 
     def _settle(self) -> None:
         """Wait for the commit under way. Raises Aborted, or what ended it for good."""
-        flight, self._flight = self._flight, None
-        if flight is None:
+        slots = self._committer.settle()
+        if not slots:
             return
-        flight.result()
         self._aborts = 0
-        for slot in self._flying:
-            slot.settled()
         if self._settings.commits_for_lag:
-            self._log.commit_for_lag(
-                {(topic, slot.partition): at for slot in self._flying for topic, at in slot.known.items()}
-            )
-        self._flying = []
+            known = {(topic, slot.partition): at for slot in slots for topic, at in slot.known.items()}
+            self._log.commit_for_lag(known)
         self._show()
 
     def _commit_all(self) -> None:
@@ -334,14 +297,14 @@ class Runner:
         self._show()
 
     def _accept(self, loss: Loss) -> None:
-        self._log.append_loss(loss)
+        self._log.appender.loss(self._processor.name, loss)
         self.meters.add("lost_records", max(0, loss.last - loss.first + 1), loss.topic)
 
     def _drop(self) -> None:
         """Let go of all tasks; what was not committed is not counted either."""
         for slot in self._slots.values():
             self._totals.give_up(slot)
-        self._slots, self._silence, self._reached, self._flying, self.positions = {}, {}, {}, [], {}
+        self._slots, self._silence, self._reached, self.positions = {}, {}, {}, {}
         self._show()
 
     def _show(self) -> None:
@@ -356,8 +319,8 @@ class Runner:
             (topic, partition) for topic, count in self._log.partitions.items() for partition in range(count)
         ]
         if self._settings.ticks:
-            for future in [self._log.append_control(*place, Control.FLUSH) for place in places]:
-                self._log.await_appended(future)
+            for future in [self._log.appender.control(*place, Control.FLUSH) for place in places]:
+                self._log.appender.acknowledged(future)
         self._ends = dict(zip(places, self._log.ends(places), strict=True))
 
     def _drained(self) -> bool:
@@ -370,7 +333,7 @@ class Runner:
         )
 
     def _finish(self) -> None:
-        """Commit what is in hand, then leave. After an abort a drain does the work again; a stop leaves it."""
+        """Commit what is in hand, then leave. After an abort a drain does the work again, a stop does not."""
         while True:
             try:
                 self._commit_all()

@@ -3,9 +3,9 @@
 The Kafka runner and the one without Kafka hold their tasks in slots, so that both hand over the same work.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from schemas.metrics import METRICS, Number, Value
 from schemas.processor import Output, PartitionWork, Record, Task
@@ -93,7 +93,7 @@ def combined(many: "list[Mapping[str, Value]] | list[Counters]") -> dict[str, Va
     out: dict[str, Value] = {}
     for counters in many:
         for name, value in counters.items():
-            join = {"sum": _sum, "min": min, "max": max}[METRICS[name].combine]
+            join = _JOIN[METRICS[name].combine]
             if not isinstance(value, Mapping):
                 have = out.get(name)
                 assert not isinstance(have, Mapping), name
@@ -106,5 +106,8 @@ def combined(many: "list[Mapping[str, Value]] | list[Counters]") -> dict[str, Va
     return out
 
 
-def _sum(a: Number, b: Number) -> Number:
-    return a + b
+_JOIN: Final[Mapping[str, Callable[[Number, Number], Number]]] = {
+    "sum": lambda a, b: a + b,
+    "min": lambda a, b: min(a, b),
+    "max": lambda a, b: max(a, b),
+}

@@ -83,7 +83,7 @@ def run_stage(
         outlet = TransactionOutlet(kafka_log, processor.inputs, processor.joins, clock, compression)
     runner = Runner(processor, kafka_log, outlet, settings, clock, stop, Meters())
 
-    def lag() -> dict[tuple[str, str], int]:
+    def lag() -> dict[tuple[str, ...], int]:
         places = list(positions := runner.positions)
         ends = kafka_log.ends(places, stable=True)
         return {

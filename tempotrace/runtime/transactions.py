@@ -3,16 +3,17 @@
 A commit and what a crash at each step costs:
 
     1. begin                      nothing was sent: the work is done again
-    2. produce outputs and state  invisible to read_committed; the broker aborts it when we come back under the
-                                  same id, or after transaction.timeout.ms; the work is done again
+    2. produce outputs and state  invisible to read_committed; the broker aborts it when we come back under
+                                  the same id, or after transaction.timeout.ms; the work is done again
     3. flush                      the same: all is on the broker now, and the state's offset is known
     4. offsets to the transaction the same; the offsets' metadata say where the state is
-    5. commit                     before the coordinator has decided: as above. After: everything is visible, and
-                                  a restart goes on from exactly here
+    5. commit                     before the coordinator has decided: as above. After: everything is visible,
+                                  and a restart goes on from exactly here
     6. the caller's own account   lost: counters begin anew
 
-State is cut into chunks under the keys stage/partition/chunk of the topic `state`. The metadata of each committed
-offset hold the first chunk's offset, the number of chunks and a checksum, so that a restart reads just these.
+State is cut into chunks under the keys stage/partition/chunk of the topic `state`. The metadata of each
+committed offset hold the first chunk's offset, the number of chunks and a checksum, so that a restart reads
+just these.
 
 commit() runs in a thread of its own while the caller computes on. Only commit() produces, so nothing can be
 produced while a commit is under way: librdkafka would accept it without a word, and it would be in neither.
@@ -31,7 +32,8 @@ from schemas.errors import BrokerAway, LostInput
 from schemas.processor import PartitionWork, Resume
 from tempotrace.clockwork import Clock
 from tempotrace.runtime.failures import Aborted, failure, has_fenced
-from tempotrace.runtime.kafka_log import KafkaLog, Reader
+from tempotrace.runtime.kafka_log import KafkaLog
+from tempotrace.runtime.reading import Reader
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +80,13 @@ class TransactionOutlet:
                 "queue.buffering.max.kbytes": 256 * 1024,
             }
         )
-        self._retried(
-            "taking the transactional id", lambda: self._producer.init_transactions(ATTEMPT_SECONDS)
-        )
+        try:
+            # Ends what a predecessor of this name left open, and shuts it out.
+            self._retried(
+                "taking the transactional id", lambda: self._producer.init_transactions(ATTEMPT_SECONDS)
+            )
+        except KafkaException as error:
+            raise failure(error.args[0], f"taking the transactional id {self._member.name}") from error
 
     # Where to go on.
 
@@ -91,7 +97,7 @@ class TransactionOutlet:
         if not found:
             return Resume({}, None)
         next_offset = {each: offset for each, (offset, _) in found.items()}
-        # An input that was not read since keeps older metadata; the state of this partition is the latest one.
+        # An input that was not read since keeps older metadata; this partition's state is the latest one.
         where = max((json.loads(metadata) for _, metadata in found.values()), key=lambda one: one["state"])
         return Resume(next_offset, self._state(partition, where))
 
@@ -118,9 +124,9 @@ class TransactionOutlet:
         }
 
     def _state(self, partition: int, where: Mapping[str, Any]) -> bytes:
-        """The state that a commit's metadata name: its chunks follow from their first, others' between them."""
+        """The state that a commit's metadata name: chunks in order, with those of other stages in between."""
         name = self._names["state"]
-        reader = Reader(self._log.reader_settings(), self._member, name, partition, where["state"])
+        reader = Reader(self._log.settings, self._member.group, name, partition, where["state"])
         chunks: list[bytes] = []
         try:
             while len(chunks) < where["chunks"]:
@@ -219,7 +225,7 @@ class TransactionOutlet:
         assert self._phase == "open", f"a record for {name} while the transaction is {self._phase}"
         while True:
             try:
-                self._producer.produce(name, value, key, partition, delivered, headers=headers)
+                self._producer.produce(name, value, key, partition, delivered, headers=list(headers))
                 return
             except BufferError:
                 # The queue is bounded; it empties as the broker acknowledges.

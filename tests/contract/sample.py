@@ -1,6 +1,6 @@
 """A small processor with all that a stage can have: windows, references, carry state, dead letters, labels.
 
-It adds up numbers in windows of WINDOW records. An input record's value is a JSON list of integers; a record of
+It adds up numbers in windows of WINDOW records. An input record's value is a JSON list of integers; one of
 the family `control` releases what is open. Rows of an open window are not in the snapshot, only referred to.
 """
 

@@ -1,23 +1,27 @@
 """A stage with a sample processor, as a process of its own that tests can kill.
 
-    python -m tests.fault.worker BOOTSTRAP TENANT HOME [--drain] [--instance N] [--accept-loss] [--slow SECONDS]
+python -m tests.fault.worker BOOTSTRAP TENANT HOME [--drain] [--instance N] [--accept-loss] [--slow SECONDS]
 """
 
 import argparse
-import dataclasses
 import json
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from schemas.errors import TempoError
-from schemas.processor import Output, Record
+from schemas.processor import Output, Processor, Record
 from tempotrace import logs
 from tempotrace.runtime.runner import RunnerSettings
 from tempotrace.runtime.stage import run_stage
 from tests.contract.sample import Copying, Joining, Summing, SummingTask
 
-PROCESSORS = {"summing": Summing, "joining": Joining, "copying": Copying}
+PROCESSORS: dict[str, Callable[[], Processor]] = {
+    "summing": Summing,
+    "joining": Joining,
+    "copying": Copying,
+}
 
 
 class SlowTask(SummingTask):
@@ -52,9 +56,11 @@ def main() -> int:
     given = parser.parse_args()
     logs.set_up()
     SlowTask.seconds = given.slow
-    processor = Slow() if given.slow else PROCESSORS[given.processor]()
+    processor: Processor = Slow() if given.slow else PROCESSORS[given.processor]()
     settings = RunnerSettings(
-        drain=given.drain, accept_loss=given.accept_loss, ticks=isinstance(processor, Summing) and not processor.joins
+        drain=given.drain,
+        accept_loss=given.accept_loss,
+        ticks=isinstance(processor, Summing) and not processor.joins,
     )
     try:
         counters = run_stage(
@@ -63,17 +69,17 @@ def main() -> int:
             given.tenant,
             given.instance,
             given.home / "stages",
-            dataclasses.replace(settings),
+            settings,
             compression=given.compression,
         )
     except TempoError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return 1
     plain = {
         name: {"/".join(key): number for key, number in value.items()} if isinstance(value, dict) else value
         for name, value in counters.items()
     }
-    print(json.dumps(plain))
+    sys.stdout.write(json.dumps(plain) + "\n")
     return 0
 
 
