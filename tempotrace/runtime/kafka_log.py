@@ -1,0 +1,225 @@
+"""The input side: a group member that reads a tenant's topics, and what else a runner asks of the log.
+
+Reading is read_committed, without auto-commit and with `auto.offset.reset=error`: where to begin is always
+said explicitly, so a log that lost records is an error rather than a jump. Membership is static
+(`group.instance.id`): a process that comes back within the session takes its partitions up at once.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import OffsetSpec
+
+from schemas import topics
+from schemas.errors import MissingTopic
+from schemas.processor import Record
+from tempotrace.runtime.appender import Appender
+from tempotrace.runtime.failures import failure
+from tempotrace.runtime.reading import READING, Reader, place_of, record_of
+from tempotrace.topics_admin import Cluster
+
+log = logging.getLogger(__name__)
+
+Place = tuple[str, int]  # topic by suffix, partition
+ANSWER_SECONDS_MAX: Final = 15.0
+SESSION_TIMEOUT_MS: Final = 10_000
+RECORDS_PER_POLL_MAX: Final = 500
+LEAVING_POLLS_MAX: Final = 100
+# The client goes on by itself when these are over.
+_PASSING: Final = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
+
+
+@dataclass(frozen=True)
+class Member:
+    """Who reads: tenant, stage and instance make the group and the member's name."""
+
+    tenant: str
+    stage: str
+    instance: int
+
+    @property
+    def group(self) -> str:
+        """Id of the stage's consumer group."""
+        return f"{topics.PREFIX}.{self.tenant}.{self.stage}"
+
+    @property
+    def name(self) -> str:
+        """The member's id in the group, and its transactional id (CONTRACTS.md §6)."""
+        return f"{self.group}.{self.instance}"
+
+
+class End(NamedTuple):
+    """The end of a partition was reached: all up to `offset` was delivered, markers apart."""
+
+    offset: int
+
+
+class KafkaLog:
+    """A tenant's topics as one member of a stage's group reads them. Raises MissingTopic, BrokerAway."""
+
+    def __init__(self, kafka: Mapping[str, str], member: Member, inputs: Sequence[str]) -> None:
+        self.member = member
+        self._names = {topic: topics.topic(member.tenant, topic) for topic in inputs}
+        self._suffix = {name: topic for topic, name in self._names.items()}
+        self._cluster = Cluster(kafka)
+        counts = self._cluster.partitions()
+        missing = [name for name in self._names.values() if name not in counts]
+        if missing:
+            raise MissingTopic(
+                f"no topic {', '.join(missing)} at {self._cluster.bootstrap}: "
+                f"`tempotrace topics create --tenant {member.tenant}`"
+            )
+        self.partitions = {topic: counts[name] for topic, name in self._names.items()}
+        self._origins_refused = 0
+        self.appender = Appender(self.settings, member.tenant, member.name)
+        self._holding = False  # whether partitions are ours
+        self.consumer = Consumer(
+            {
+                **self.settings,
+                **READING,
+                "group.id": member.group,
+                "group.instance.id": member.name,
+                "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "heartbeat.interval.ms": 1000,
+                # Gives a joining stage the same partition of all its inputs.
+                "partition.assignment.strategy": "range",
+            }
+        )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """librdkafka settings that reach the cluster."""
+        return self._cluster.settings
+
+    # The group: what this member reads.
+
+    def subscribe(
+        self,
+        assigned: Callable[[list[Place]], None],
+        revoked: Callable[[list[Place]], None],
+        lost: Callable[[list[Place]], None],
+    ) -> None:
+        """Join the group. The callbacks are called inside poll() and raise nothing."""
+
+        def places(partitions: list[TopicPartition], holding: bool) -> list[Place]:
+            self._holding = holding
+            return [(self._suffix[each.topic], each.partition) for each in partitions]
+
+        self.consumer.subscribe(
+            list(self._names.values()),
+            on_assign=lambda _, partitions: assigned(places(partitions, True)),
+            on_revoke=lambda _, partitions: revoked(places(partitions, False)),
+            on_lost=lambda _, partitions: lost(places(partitions, False)),
+        )
+
+    def begin(self, positions: Mapping[Place, int]) -> None:
+        """Read these partitions, from these offsets on; what was fetched before is not delivered any more."""
+        self.consumer.assign(self._partitions(positions))
+
+    def _partitions(self, positions: Mapping[Place, int]) -> list[TopicPartition]:
+        return [TopicPartition(self._names[topic], part, at) for (topic, part), at in positions.items()]
+
+    def poll(self, seconds: float) -> list[tuple[Place, Record | End]]:
+        """Wait for input, then take all that is there, each with the place it came from; [] after `seconds`.
+
+        Raises LostInput, MissingTopic, Fenced, BrokerAway. A broker that is away for a while is only logged:
+        the client goes on when it is back.
+        """
+        try:
+            first = self.consumer.poll(seconds)
+            if first is None:
+                return []
+            messages = [first, *self.consumer.consume(RECORDS_PER_POLL_MAX, 0)]
+        except KafkaException as error:
+            raise failure(error.args[0], f"reading as {self.member.name}") from error
+        out: list[tuple[Place, Record | End]] = []
+        for message in messages:
+            problem = message.error()
+            if problem is None or problem.code() == KafkaError._PARTITION_EOF:
+                name, partition, offset = place_of(message)
+                topic = self._suffix[name]
+                one = End(offset) if problem else record_of(message, topic, self._refused)
+                out.append(((topic, partition), one))
+            elif problem.code() in _PASSING or (problem.retriable() and not problem.fatal()):
+                log.warning("reading waits: %s", problem.str())
+            else:
+                raise failure(problem, f"reading as {self.member.name}")
+        return out
+
+    def _refused(self) -> None:
+        self._origins_refused += 1
+
+    def take_refused(self) -> int:
+        """Records since the last call whose tt-origin could not be read."""
+        refused, self._origins_refused = self._origins_refused, 0
+        return refused
+
+    def commit_for_lag(self, positions: Mapping[Place, int]) -> None:
+        """Tell the group how far we are, for lag only: the outlet keeps its own account."""
+        self.consumer.commit(offsets=self._partitions(positions), asynchronous=True)
+
+    def leave(self) -> None:
+        """Leave the group, so that others take over at once rather than when the session ends.
+
+        A static member that only closes stays a member; one that unsubscribes says that it goes.
+        """
+        self.consumer.unsubscribe()
+        for _ in range(LEAVING_POLLS_MAX):  # the group is told once the revocation has been served
+            if not self._holding:
+                return
+            self.consumer.poll(0.05)
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        self.consumer.close()
+
+    # The log itself.
+
+    def topic_id(self, topic: str) -> str:
+        name = self._names[topic]
+        future = self._cluster.admin.describe_topics(TopicCollection([name]))[name]
+        return str(self._cluster.result(future).topic_id)
+
+    def range(self, topic: str, partition: int) -> tuple[int, int]:
+        place = [(topic, partition)]
+        return self._offsets(place, OffsetSpec.earliest())[0], self.ends(place)[0]
+
+    def ends(self, places: Sequence[Place], stable: bool = False) -> list[int]:
+        """The offset after the last record of each; `stable`: before the first open transaction.
+
+        A transaction is decided before its markers are written, so a stage that must see all that another has
+        committed goes by the whole log's end.
+        """
+        return self._offsets(places, OffsetSpec.latest(), stable)
+
+    def _offsets(self, places: Sequence[Place], spec: OffsetSpec, stable: bool = False) -> list[int]:
+        wanted = [TopicPartition(self._names[topic], partition) for topic, partition in places]
+        if not wanted:
+            return []
+        futures = self._cluster.admin.list_offsets(
+            dict.fromkeys(wanted, spec),
+            isolation_level=IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=ANSWER_SECONDS_MAX,
+        )
+        found = {(each.topic, each.partition): future for each, future in futures.items()}
+        return [int(self._cluster.result(found[each.topic, each.partition]).offset) for each in wanted]
+
+    def fetch(self, topic: str, partition: int, offsets: Sequence[int]) -> Iterator[Record]:
+        if not offsets:
+            return
+        reader = Reader(self.settings, self.member.group, self._names[topic], partition, offsets[0])
+        try:
+            for offset in offsets:
+                yield record_of(reader.at(offset), topic, self._refused)
+        finally:
+            reader.close()

@@ -1,0 +1,266 @@
+"""The outlet of a stage that writes to Kafka: outputs, state and offsets in one transaction.
+
+A commit and what a crash at each step costs:
+
+    1. begin                      nothing was sent: the work is done again
+    2. produce outputs and state  invisible to read_committed; the broker aborts it when we come back under
+                                  the same id, or after transaction.timeout.ms; the work is done again
+    3. flush                      the same: all is on the broker now, and the state's offset is known
+    4. offsets to the transaction the same; the offsets' metadata say where the state is
+    5. commit                     before the coordinator has decided: as above. After: everything is visible,
+                                  and a restart goes on from exactly here
+    6. the caller's own account   lost: counters begin anew
+
+State is cut into chunks under the keys stage/partition/chunk of the topic `state`. The metadata of each
+committed offset hold the first chunk's offset, the number of chunks and a checksum, so that a restart reads
+just these.
+
+commit() runs in a thread of its own while the caller computes on. Only commit() produces, so nothing can be
+produced while a commit is under way: librdkafka would accept it without a word, and it would be in neither.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from schemas import topics
+from schemas.errors import BrokerAway, LostInput
+from schemas.processor import PartitionWork, Resume
+from tempotrace.clockwork import Clock
+from tempotrace.runtime.failures import Aborted, failure, has_fenced
+from tempotrace.runtime.kafka_log import KafkaLog
+from tempotrace.runtime.reading import Reader
+
+log = logging.getLogger(__name__)
+
+TRANSACTION_TIMEOUT_MS: Final = 10_000
+CHUNK_BYTES_MAX: Final = 512 * 1024
+METADATA_BYTES_MAX: Final = 4096  # the broker's offset.metadata.max.bytes
+ATTEMPT_SECONDS: Final = 15.0
+# A predecessor of another instance may leave a transaction open for its time-out, and the broker looks for
+# such transactions once a second (ten seconds by default elsewhere).
+COMMITTED_SECONDS_MAX: Final = 60.0
+_UNDECIDED: Final = {
+    KafkaError._TIMED_OUT,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+}
+
+
+class TransactionOutlet:
+    """Kafka transactions under the member's name. One commit at a time; resume() only between commits."""
+
+    def __init__(
+        self, kafka_log: KafkaLog, inputs: Sequence[str], joins: bool, clock: Clock, compression: str = "none"
+    ) -> None:
+        assert joins or len(inputs) == 1, "state is kept by partition: one input, or inputs that are joined"
+        self._log = kafka_log
+        self._member = kafka_log.member
+        self._inputs = tuple(inputs)
+        self._clock = clock
+        self._names = {suffix: topics.topic(self._member.tenant, suffix) for suffix in topics.SUFFIXES}
+        self._phase = "idle"  # idle, open, committing
+        self._producer = Producer(
+            {
+                **kafka_log.settings,
+                "transactional.id": self._member.name,
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "acks": "all",
+                "enable.idempotence": True,
+                "partitioner": topics.PARTITIONER,
+                "compression.type": compression,
+                "linger.ms": 5,
+                "message.max.bytes": topics.MESSAGE_BYTES_MAX,
+                "queue.buffering.max.kbytes": 256 * 1024,
+            }
+        )
+        try:
+            # Ends what a predecessor of this name left open, and shuts it out.
+            self._retried(
+                "taking the transactional id", lambda: self._producer.init_transactions(ATTEMPT_SECONDS)
+            )
+        except KafkaException as error:
+            raise failure(error.args[0], f"taking the transactional id {self._member.name}") from error
+
+    # Where to go on.
+
+    def resume(self, topic: str, partition: int) -> Resume:
+        """Next offset of each input and the state kept with it. Raises LostInput, BrokerAway."""
+        assert self._phase == "idle", self._phase
+        found = self._committed(partition)
+        if not found:
+            return Resume({}, None)
+        next_offset = {each: offset for each, (offset, _) in found.items()}
+        # An input that was not read since keeps older metadata; this partition's state is the latest one.
+        where = max((json.loads(metadata) for _, metadata in found.values()), key=lambda one: one["state"])
+        return Resume(next_offset, self._state(partition, where))
+
+    def _committed(self, partition: int) -> dict[str, tuple[int, str]]:
+        """Committed offset and metadata by input; inputs without are left out."""
+        wanted = [TopicPartition(self._names[topic], partition) for topic in self._inputs]
+        begin = self._clock.monotonic()
+        while True:
+            try:
+                found = self._log.consumer.committed(wanted, ATTEMPT_SECONDS)
+                problem = next((each.error for each in found if each.error is not None), None)
+            except KafkaException as error:
+                problem = error.args[0]
+            if problem is None:
+                break
+            waited = self._clock.monotonic() - begin
+            if problem.code() not in _UNDECIDED or waited > COMMITTED_SECONDS_MAX:
+                raise failure(problem, f"asking where {self._member.group} stands")
+            log.info("a predecessor's transaction is still open: waiting for its end (%.0f s)", waited)
+        return {
+            topics.suffix_of(each.topic, self._member.tenant): (each.offset, each.metadata or "")
+            for each in found
+            if each.offset >= 0
+        }
+
+    def _state(self, partition: int, where: Mapping[str, Any]) -> bytes:
+        """The state that a commit's metadata name: chunks in order, with those of other stages in between."""
+        name = self._names["state"]
+        reader = Reader(self._log.settings, self._member.group, name, partition, where["state"])
+        chunks: list[bytes] = []
+        try:
+            while len(chunks) < where["chunks"]:
+                message = reader.next()
+                if message is None:
+                    raise LostInput(
+                        f"{name}/{partition} no longer holds the state kept at offset {where['state']}; "
+                        f"reset the group {self._member.group} to begin anew"
+                    )
+                if message.key() == self._state_key(partition, len(chunks)):
+                    chunks.append(_bytes(message.value()))
+        finally:
+            reader.close()
+        state = b"".join(chunks)
+        if _checksum(state) != where["sum"]:
+            raise LostInput(
+                f"the state at {name}/{partition} offset {where['state']} is not what was committed"
+            )
+        return state
+
+    def _state_key(self, partition: int, chunk: int) -> bytes:
+        return f"{self._member.stage}/{partition}/{chunk}".encode()
+
+    # Committing.
+
+    def commit(self, work: Sequence[PartitionWork]) -> None:
+        """All of this work or none. Raises Aborted (do it again), Fenced, BrokerAway."""
+        assert self._phase == "idle", self._phase
+        try:
+            self._producer.begin_transaction()  # 1
+            self._phase = "open"
+            states = [self._produce(each) for each in work]  # 2
+            left = self._producer.flush(ATTEMPT_SECONDS)  # 3
+            if left:
+                raise Aborted(f"{left} records were not acknowledged within {ATTEMPT_SECONDS:g} s")
+            offsets = [
+                TopicPartition(self._names[topic], each.partition, offset, metadata)
+                for each, state in zip(work, states, strict=True)
+                for metadata in [state()]
+                for topic, offset in each.next_offset.items()
+            ]
+            group = self._log.consumer.consumer_group_metadata()
+            self._phase = "committing"
+            self._retried(  # 4
+                "adding offsets",
+                lambda: self._producer.send_offsets_to_transaction(offsets, group, ATTEMPT_SECONDS),
+            )
+            self._retried("committing", lambda: self._producer.commit_transaction(ATTEMPT_SECONDS))  # 5
+            self._phase = "idle"
+        except Aborted:
+            self.abort()
+            raise
+        except KafkaException as error:
+            problem: KafkaError = error.args[0]
+            if has_fenced(problem) or problem.fatal() or not problem.txn_requires_abort():
+                raise failure(problem, f"a transaction of {self._member.name}") from error
+            self.abort()
+            raise Aborted(problem.str()) from error
+
+    def _produce(self, work: PartitionWork) -> Callable[[], str]:
+        """Send outputs and state; gives the metadata of the commit once all is acknowledged."""
+        for output in work.outputs:
+            name = self._names[output.topic]
+            self._send(name, work.partition, output.key, output.value, list(output.headers))
+        state = work.snapshot
+        count = max(1, -(-len(state) // CHUNK_BYTES_MAX))
+        first: list[int] = []
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                first.append(message.offset() or 0)
+
+        for chunk in range(count):
+            part = state[chunk * CHUNK_BYTES_MAX : (chunk + 1) * CHUNK_BYTES_MAX]
+            key = self._state_key(work.partition, chunk)
+            self._send(self._names["state"], work.partition, key, part, [], delivered if chunk == 0 else None)
+
+        def metadata() -> str:
+            if not first:
+                raise Aborted("the state was not acknowledged")
+            text = json.dumps({"state": first[0], "chunks": count, "sum": _checksum(state)})
+            assert len(text) <= METADATA_BYTES_MAX
+            return text
+
+        return metadata
+
+    def _send(
+        self,
+        name: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes]],
+        delivered: Callable[[KafkaError | None, Message], None] | None = None,
+    ) -> None:
+        assert self._phase == "open", f"a record for {name} while the transaction is {self._phase}"
+        while True:
+            try:
+                self._producer.produce(name, value, key, partition, delivered, headers=list(headers))
+                return
+            except BufferError:
+                # The queue is bounded; it empties as the broker acknowledges.
+                self._producer.poll(0.05)
+
+    def abort(self) -> None:
+        """Take back what the open transaction holds; nothing to do where none is open."""
+        if self._phase == "idle":
+            return
+        self._phase = "committing"
+        try:
+            self._retried("aborting", lambda: self._producer.abort_transaction(ATTEMPT_SECONDS))
+        except KafkaException as error:
+            raise failure(error.args[0], f"aborting a transaction of {self._member.name}") from error
+        self._phase = "idle"
+
+    def _retried(self, doing: str, call: Callable[[], None]) -> None:
+        """Call again while the client says that this helps, for as long as a transaction can live."""
+        begin = self._clock.monotonic()
+        while True:
+            try:
+                return call()
+            except KafkaException as error:
+                problem: KafkaError = error.args[0]
+                waited = self._clock.monotonic() - begin
+                if not problem.retriable():
+                    raise
+                if waited > COMMITTED_SECONDS_MAX:
+                    raise BrokerAway(f"{doing} as {self._member.name}: {problem.str()}") from error
+                log.info("%s: %s; trying again", doing, problem.str())
+
+
+def _checksum(state: bytes) -> str:
+    return hashlib.blake2b(state, digest_size=8).hexdigest()
+
+
+def _bytes(value: str | bytes | None) -> bytes:
+    return value.encode() if isinstance(value, str) else value or b""
