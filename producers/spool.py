@@ -62,11 +62,9 @@ class Spool:
         self._lock = _lock(folder)
         self._sizes: dict[int, int] = {}
         self._acked_fd = os.open(folder / "acked", os.O_RDWR | os.O_CREAT, 0o600)
-        self._acked = self._recover()
+        self._acked, last = self._recover()
         self._cursor = self._acked
-        last = max(self._sizes, default=self._acked.segment)
-        self._synced = Position(last, self._sizes.get(last, self._acked.offset))
-        self._written = self._synced
+        self._written = self._synced = Position(last, self._sizes.get(last, 0))
         self._out: int | None = None
         self._in: tuple[int, int] | None = None  # segment, descriptor
 
@@ -106,6 +104,8 @@ class Spool:
             done = 0
             while done < len(frame):
                 done += os.write(self._out, frame[done:])
+        except FileExistsError:
+            raise  # a segment's number is never used twice: our bug
         except OSError:
             if self._out is not None:
                 os.ftruncate(self._out, self._written.offset)
@@ -216,8 +216,11 @@ class Spool:
             self._in = (number, os.open(self._path(number), os.O_RDONLY))
         return self._in[1]
 
-    def _recover(self) -> Position:
-        """Check every segment, cut what cannot be used, delete what was acknowledged; the acked position."""
+    def _recover(self) -> tuple[Position, int]:
+        """Check every segment, cut what cannot be used, delete what was acknowledged.
+
+        Gives the acknowledged position, and the greatest segment number that was ever used.
+        """
         numbers = sorted(int(path.stem) for path in self.folder.glob("*.seg") if path.stem.isdecimal())
         raw = os.pread(self._acked_fd, POSITION.size, 0)
         acked = Position(0, 0)
@@ -232,29 +235,27 @@ class Spool:
             ends = [len(MAGIC)] if content.startswith(MAGIC) else [0]
             if ends[0]:
                 ends += [len(MAGIC) + end for end, _ in _frames(content[len(MAGIC) :])]
-            if ends[-1] < len(content) or not ends[0]:
+            if ends[-1] < len(content):
                 self._cut(path, content, ends[-1], last=number == numbers[-1])
             if ends[-1] > len(MAGIC):
                 self._sizes[number] = ends[-1]
+            else:
+                path.unlink()
             if number == acked.segment and acked.offset not in ends:
                 acked = Position(number, len(MAGIC))
         if self._sizes and min(self._sizes) > acked.segment:
             acked = Position(min(self._sizes), len(MAGIC))
-        # New segments come after every number that was ever used, so positions never repeat.
-        return acked if self._sizes else Position(max([acked.segment, *numbers]), 0)
+        return acked, max([acked.segment, *numbers])
 
     def _cut(self, path: Path, content: bytes, end: int, last: bool) -> None:
-        """Take off what follows `end` in a segment; a segment with nothing left goes."""
+        """Take off what follows `end` in a segment."""
         reason = "torn tail" if last else "damaged segment"
         self.damage[reason] = self.damage.get(reason, 0) + len(content) - end
         if not last:
             path.with_suffix(".bad").write_bytes(content)
-        if end <= len(MAGIC):
-            path.unlink()
-        else:
-            with path.open("r+b") as file:
-                file.truncate(end)
-                os.fsync(file.fileno())
+        with path.open("r+b") as file:
+            file.truncate(end)
+            os.fsync(file.fileno())
 
 
 def _crc(payload: bytes) -> int:

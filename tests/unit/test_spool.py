@@ -178,6 +178,16 @@ def test_a_crash_at_every_byte_of_the_tail(tmp_path: Path) -> None:
         again.close()
 
 
+def test_a_segment_that_was_only_begun(tmp_path: Path) -> None:
+    fill(tmp_path, 2)
+    (tmp_path / f"{2:016d}.seg").write_bytes(MAGIC)
+    spool = Spool(tmp_path)
+    assert spool.damage == {}
+    spool.append(payload(2))
+    spool.sync()
+    assert [entry.payload for entry in read_all(spool)] == [payload(0), payload(1), payload(2)]
+
+
 @pytest.mark.parametrize("tail", [b"\0" * 64, b"\xff" * 64, MAGIC, b"\x08\0\0\0\0\0\0\0" + b"x" * 8])
 def test_rubbish_after_the_last_frame_is_cut_off(tmp_path: Path, tail: bytes) -> None:
     fill(tmp_path, 2)
