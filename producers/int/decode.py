@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from producers.int.dialect import SPEC, Dialect
 from producers.int.layout import I64, U8, Array, Field, Group, Reader, Words
@@ -44,7 +45,7 @@ class Hops:
     `columns`: own columns of the family that are not null throughout, and `kind`; shape (rows,). `datagram`:
     each row's place in the block. `flow`: each row's place in `flows`, -1 for none. Per good datagram, in
     order of place: `place`, `reporter` (null: not named), `hw_id`, `seq`, `version`, `reports` (their number).
-    `failures`: the others, by place.
+    `warned`: reports by the bits of their warnings. `failures`: the others, by place.
     """
 
     columns: dict[str, Array]
@@ -57,6 +58,7 @@ class Hops:
     seq: I64
     version: Array
     reports: I64
+    warned: dict[int, int] = field(default_factory=dict)
     failures: dict[int, MalformedInput] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -87,12 +89,29 @@ class Decoder:
         if len(self._flows) > FLOWS_MAX:
             self._flow_of, self._flows = {}, []
         failures: dict[int, MalformedInput] = {}
-        parts = [self._part(group) for group in self._reader.read(data, at, size, failures)]
+        parts: list[_Part] = []
+        warned: dict[int, int] = {}
+        for group in self._reader.read(data, at, size, failures):
+            parts.append(self._part(group))
+            for report in group.layout.reports:
+                if report.warnings:
+                    warned[report.warnings] = warned.get(report.warnings, 0) + len(group.rows)
         joined = _join(parts)
+        heads = joined.heads
         return Hops(
             joined.columns, joined.datagram, joined.flow, self._flows, joined.place,
-            **joined.heads, failures=dict(sorted(failures.items())),
+            heads["reporter"], heads["hw_id"], heads["seq"], heads["version"], heads["reports"],
+            warned, dict(sorted(failures.items())),
         )  # fmt: skip
+
+    def accepts(self, data: U8, at: I64, size: I64) -> NDArray[np.bool_]:
+        """Which of the datagrams are reports. Shape (n,)."""
+        failures: dict[int, MalformedInput] = {}
+        for _ in self._reader.read(data, at, size, failures):
+            pass
+        out = np.ones(len(at), bool)
+        out[list(failures)] = False
+        return out
 
     def _part(self, group: Group[DatagramLayout]) -> _Part:
         layout, words = group.layout, group.words
@@ -109,7 +128,7 @@ class Decoder:
                 flow[:, first : first + own] = self._flow(words, report.flow)[:, None]
             first += own
         numbers = np.repeat(np.arange(len(layout.reports)), [_rows_of(report) for report in layout.reports])
-        heads = {
+        heads: dict[str, Array] = {
             "reporter": np.full(count, 2**32 - 1, np.uint32)
             if layout.reporter is None
             else words.take(layout.reporter).astype(np.uint32),
@@ -257,9 +276,9 @@ def _join(parts: Sequence[_Part]) -> _Part:
     names = sorted({name for part in parts for name in part.columns})
     if not parts:
         none = np.empty(0, np.int64)
-        heads = {"reporter": none.astype(np.uint32), "hw_id": none.astype(np.uint8), "seq": none,
+        empty: dict[str, Array] = {"reporter": none.astype(np.uint32), "hw_id": none.astype(np.uint8), "seq": none,
                  "version": none.astype(np.uint8), "reports": none}  # fmt: skip
-        return _Part({}, none, none, none, heads)
+        return _Part({}, none, none, none, empty)
     if len(parts) == 1:
         return parts[0]
     datagram = np.concatenate([part.datagram for part in parts])

@@ -41,18 +41,19 @@ def read(scan: Scan, begin: int, end: int, told: str, options_first: bool = True
     Raises MalformedInput if the bytes are no packet of any type.
     """
     try:
-        return _of_type(scan, begin, end, told, options_first), True
+        return of_type(scan, begin, end, told, options_first), True
     except MalformedInput as first:
         for other in (ETHERNET, IPV4, IPV6):
             if other != told:
                 try:
-                    return _of_type(scan, begin, end, other, options_first), False
+                    return of_type(scan, begin, end, other, options_first), False
                 except MalformedInput:
                     continue
         raise first
 
 
-def _of_type(scan: Scan, begin: int, end: int, kind: str, options_first: bool) -> Packet:
+def of_type(scan: Scan, begin: int, end: int, kind: str, options_first: bool = True) -> Packet:
+    """The packet of this type at `begin`. Raises MalformedInput if it is none."""
     if kind == ETHERNET:
         return _ethernet(scan, begin, end, options_first)
     return _ip(scan, begin, end, 4 if kind == IPV4 else 6, options_first)
