@@ -50,7 +50,7 @@ def floats(values: Array) -> pa.Array:
 
 
 def texts(places: Array, strings: Sequence[str]) -> pa.DictionaryArray:
-    """Places in a string table as a dictionary column that holds only the strings in use; NULL_U16 is null."""
+    """Places in a string table as a dictionary column of just the strings in use; NULL_U16 is null."""
     return _dictionary(places, strings, c.NULL_U16)
 
 
@@ -67,13 +67,13 @@ def code_names(code_table: type[IntEnum]) -> tuple[str, ...]:
 
 
 def gathered(column: pa.DictionaryArray, entry: Array) -> pa.DictionaryArray:
-    """A dictionary column of a table, repeated for each row's entry in that table."""
-    places = column.indices.to_numpy(zero_copy_only=False)
-    if column.null_count:
-        places = np.where(np.isnan(places), -1, places).astype(np.int32)
-    rows = places[entry]
-    null = rows < 0 if column.null_count else None
-    return pa.DictionaryArray.from_arrays(pa.array(rows, mask=null), column.dictionary)
+    """A dictionary column of a table, repeated for each row's entry in that table; null beyond its end."""
+    places = np.append(column.indices.fill_null(-1).to_numpy(), np.int32(-1))
+    rows = places[np.minimum(entry, len(column))]
+    null = rows < 0
+    return pa.DictionaryArray.from_arrays(
+        pa.array(rows, mask=null if null.any() else None), column.dictionary
+    )
 
 
 def constant(text: str, count: int) -> pa.DictionaryArray:
@@ -101,5 +101,5 @@ def _dictionary(places: Array, strings: Sequence[str], null: int) -> pa.Dictiona
     rows = place[places]
     missing = rows < 0 if seen[size] else None
     return pa.DictionaryArray.from_arrays(
-        pa.array(rows, mask=missing), pa.array([strings[at] for at in used], pa.string())
+        pa.array(rows, mask=missing), pa.array([strings[at] for at in used.tolist()], pa.string())
     )

@@ -22,6 +22,7 @@ from schemas import codec, records, topics
 from schemas import columns as c
 from schemas.batch import I64
 from schemas.errors import MalformedInput, UnknownSchema
+from schemas.flat import Array
 from schemas.merged import Merged
 from schemas.paths import Paths
 from schemas.processor import Output, Record, Ref
@@ -80,8 +81,8 @@ class LakeTask:
         self._next: dict[str, int] = {}
         self._clocks: dict[str, dict[int, int]] = {}  # by scope: clock -> state, as hashes
         self._alerts = AlertBook()
-        self._rows: Counter[str] = Counter()
-        self._unused: Counter[str] = Counter()
+        self._rows: Counter[tuple[str, ...]] = Counter()
+        self._unused: Counter[tuple[str, ...]] = Counter()
         if snapshot:
             self._restore(snapshot)
 
@@ -91,17 +92,17 @@ class LakeTask:
 
     def process(self, record: Record) -> list[Output]:
         """The tables of one record; one that cannot be read becomes a row of `deadletters`."""
-        self._next[record.topic] = record.offset + 1
+        self._next[record.topic] = record.log_offset + 1
         try:
             pieces = list(self._pieces(record))
         except (MalformedInput, UnknownSchema) as error:
             reason = "unknown_schema" if isinstance(error, UnknownSchema) else "malformed"
-            self._unused[reason] += 1
+            self._unused[(reason,)] += _stated(record)
             pieces = [self._unusable(record, reason, str(error))]
         out = []
         for table, moment_ns, rows in pieces:
             if rows is not None:
-                self._rows[table] += rows.num_rows
+                self._rows[(table,)] += rows.num_rows
                 out.append(Output(table, folder(self._tenant, moment_ns).encode(), rows))
         return out
 
@@ -109,8 +110,9 @@ class LakeTask:
         return False
 
     def snapshot(self) -> bytes:
-        """What was written already: clock states by scope, alerts told."""
+        """Where the task stands and what it wrote already: clock states by scope, alerts told."""
         state = {
+            "next": self._next,
             "clocks": {
                 scope: base64.b64encode(np.array(list(known.items()), np.uint64).tobytes()).decode()
                 for scope, known in self._clocks.items()
@@ -125,19 +127,23 @@ class LakeTask:
     def reload(self, record: Record, first: int, last: int) -> None:
         raise AssertionError("the lake's tasks hold no rows between records")
 
-    def counters(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:
-        """Rows by table, records that could not be read by reason."""
+    def counters(self) -> Mapping[str, int | Mapping[tuple[str, ...], int]]:
+        """Rows by table; events of records that could not be read, by reason."""
+        events = self._rows[("events",)]
         return {
-            "lake_rows": {(table,): count for table, count in self._rows.items()},
-            "lake_unreadable": {(reason,): count for reason, count in self._unused.items()},
+            "events_in": events,
+            "events_out": events,
+            "rows_written": self._rows,
+            "deadlettered": self._unused,
         }
 
     def _restore(self, snapshot: bytes) -> None:
         try:
             state = json.loads(zlib.decompress(snapshot))
+            self._next = {str(topic): int(offset) for topic, offset in state["next"].items()}
             for scope, packed in state["clocks"].items():
                 pairs = np.frombuffer(base64.b64decode(packed), np.uint64).reshape(-1, 2)
-                self._clocks[scope] = dict(pairs.tolist())
+                self._clocks[scope] = {int(clock): int(value) for clock, value in pairs}
             self._alerts = AlertBook(state["alerts"])
         except (ValueError, KeyError, TypeError, zlib.error) as error:
             raise MalformedInput(f"the lake's snapshot cannot be read: {error}") from error
@@ -181,7 +187,8 @@ class LakeTask:
         state = np.zeros(len(clock), np.uint64)
         for column in c.CLOCKS:
             values = data[column.name]
-            bits = _hashed(values, words) if column.unit == "string" else values.astype(f"<{values.dtype.kind}8")
+            text = column.unit == "string"
+            bits = _hashed(values, words) if text else values.astype(f"<{values.dtype.kind}8")
             state = _mix(state, bits.view(np.uint64))
         known = self._clocks.setdefault(part.scope, {})
         changed = []
@@ -254,7 +261,7 @@ class LakeTask:
     def _unusable(self, record: Record, reason: str, detail: str) -> Piece:
         at_ns = append_to_tai(record.append_ms)
         payload = (record.value or b"")[: records.PAYLOAD_BYTES_MAX]
-        row = [reason, *self._origin(record), at_ns, payload, detail, 0]
+        row = [reason, *self._origin(record), at_ns, payload, detail, _stated(record)]
         return "deadletters", at_ns, single(tables.DEADLETTERS, row)
 
     def _archive(self, record: Record) -> Iterator[Piece]:
@@ -270,6 +277,12 @@ class LakeTask:
         return [topics.topic(self._tenant, record.topic), record.partition, record.offset]
 
 
+def _stated(record: Record) -> int:
+    """Events of a record as its header says."""
+    count = record.header(topics.HEADER_COUNT) or b""
+    return int(count) if count.isdigit() else 0
+
+
 def _record(kind: type[records.T], record: Record) -> records.T:
     value = codec.decode_record(record.value or b"")
     if value["_type"] != kind.__name__:
@@ -282,12 +295,14 @@ def _hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _hashed(places: np.ndarray[Any, Any], words: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _hashed(places: Array, words: Array) -> Array:
     """Hashes of the strings at these places of the table; 0 where there is none."""
-    return np.where(places < len(words), words[np.minimum(places, len(words) - 1)], np.uint64(0))
+    found: Array = np.where(places < len(words), words[np.minimum(places, len(words) - 1)], np.uint64(0))
+    return found
 
 
-def _mix(state: np.ndarray[Any, Any], bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _mix(state: Array, bits: Array) -> Array:
     """One round of a 64-bit hash on each element (multiplication by a large odd number, and a fold)."""
-    mixed: np.ndarray[Any, Any] = (state ^ bits) * np.uint64(0x9E3779B97F4A7C15)
-    return mixed ^ (mixed >> np.uint64(29))
+    mixed: Array = (state ^ bits) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(29)
+    return mixed

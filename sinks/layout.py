@@ -38,10 +38,15 @@ class Table(NamedTuple):
     doc: str
     fields: tuple[Field, ...]
 
-    def schema(self) -> pa.Schema:
-        """Arrow schema of the files."""
+    def schema(self, dictionaries: bool = False) -> pa.Schema:
+        """Arrow schema of the files, or of the pieces they are made from, whose strings are dictionaries."""
+        words = pa.dictionary(pa.int32(), TEXT) if dictionaries else TEXT
         return pa.schema(
-            pa.field(entry.name, entry.type, metadata={b"PARQUET:field_id": str(place).encode()})
+            pa.field(
+                entry.name,
+                words if entry.type == TEXT else entry.type,
+                metadata={b"PARQUET:field_id": str(place).encode()},
+            )
             for place, entry in enumerate(self.fields, 1)
         )
 

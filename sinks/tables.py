@@ -110,6 +110,8 @@ EDGES = Table(
         Field("effect_duration_ns", I64, "the effect's duration on its own clock"),
         Field("size", I64, "members of the collective that took part"),
         Field("missing", I64, "members expected that are missing"),
+        Field("cause_clock", TEXT, "clock that stamped the cause"),
+        Field("effect_clock", TEXT, "clock that stamped the effect"),
     ),
 )
 WINDOWS = Table(
@@ -131,7 +133,7 @@ WINDOWS = Table(
         Field("last_offset", I64, "last input record taken before the release"),
         Field("partition", I32, "partition of the input"),
         *(
-            Field(f"inversions_{when}_{kind.name.lower()}", I64, f"inversions {when} repair, {kind.name} edges")
+            Field(f"inversions_{when}_{kind.name.lower()}", I64, f"the same, {kind.name.lower()} edges alone")
             for when in ("raw", "after")
             for kind in c.EdgeKind
         ),

@@ -25,18 +25,17 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schemas.errors import Fenced, LostInput, MalformedInput, Setup
+from schemas.errors import Fenced, MalformedInput, Setup
 from schemas.processor import Output, PartitionWork, Resume
 from sinks.tables import TABLES
 
-ROWS_MAX = 2_000_000
-BYTES_MAX = 256 * 1024 * 1024
 ROW_GROUP_ROWS = 262_144
 
 
@@ -49,7 +48,7 @@ class TopicId(NamedTuple):
 
 @dataclass(frozen=True)
 class Unit:
-    """A committed unit: offsets first..last, the files (paths below the lake), the task's snapshot after it."""
+    """A committed unit: offsets first..last, its files (paths below the lake), the task's snapshot."""
 
     first: int
     generation: int
@@ -67,12 +66,7 @@ def write_file(pieces: Sequence[pa.Table], path: Path, name: str) -> dict[str, o
     """Write the pieces of table `name` as one Parquet file, synced; gives its rows, bytes and checksum."""
     table = TABLES[name]
     whole = pa.concat_tables(pieces).unify_dictionaries()
-    schema = pa.schema(
-        field.with_type(whole.schema.field(field.name).type) if pa.types.is_dictionary(
-            whole.schema.field(field.name).type
-        ) else field
-        for field in table.schema()
-    )
+    schema = table.schema(dictionaries=True)
     out = pa.BufferOutputStream()
     pq.write_table(
         whole.cast(schema),
@@ -94,67 +88,53 @@ def write_file(pieces: Sequence[pa.Table], path: Path, name: str) -> dict[str, o
     return {"rows": whole.num_rows, "bytes": content.size, "blake2b": checksum}
 
 
-def nothing(step: int) -> None:
-    """The hook of a commit outside tests."""
-
-
 class LakeOutlet:
-    """Writes units of a lake. `topics`: the input topics by suffix; `tables`: which tables each one feeds.
+    """Writes units of a lake. `topic_of` tells a topic by its suffix, `tables` which tables that one feeds.
 
-    `accept_loss` goes on with a topic that was made again. `before_step` is called with the number of each
-    step of a commit before it is taken.
+    `on_unit` is called after each unit committed, `before_step` with the number of each step of a commit
+    before it is taken.
     """
 
     def __init__(
         self,
         root: Path,
         tenant: str,
-        topics: Mapping[str, TopicId],
+        topic_of: Callable[[str], TopicId],
         tables: Mapping[str, Sequence[str]],
         *,
-        accept_loss: bool = False,
-        before_step: Callable[[int], None] = nothing,
+        on_unit: Callable[[], None] = lambda: None,
+        before_step: Callable[[int], None] = lambda step: None,
     ) -> None:
         self.root = root.absolute()
         self._tenant = tenant
-        self._topics = topics
+        self._topic_of = topic_of
         self._tables = tables
-        self._accept_loss = accept_loss
+        self._on_unit = on_unit
         self._before = before_step
         self._next: dict[tuple[str, int], int] = {}  # first offset of the next unit
-
-    def wants_commit(self, rows: int, size_bytes: int) -> bool:
-        """Whether what is in hand is enough for a unit."""
-        return rows >= ROWS_MAX or size_bytes >= BYTES_MAX
 
     def resume(self, topic: str, partition: int) -> Resume:
         """Where the partition goes on: after its last unit. Removes what an unfinished commit left behind.
 
-        Raises LostInput if the topic is not the one that the lake has units of, MalformedInput if units are
-        damaged or do not follow one another.
+        If the topic has no units yet but one of the same name has, what that one came to is given: the caller
+        sees by the snapshot that the topic was made again. Raises MalformedInput if units are damaged or do
+        not follow one another.
         """
-        known = self._topics[topic]
-        self._check_identity(known)
+        known = self._topic_of(topic)
         with self._locked(known, partition):
-            units = self.units(topic, partition)
+            units = self.units(known, partition)
             self._sweep(known, partition, self._tables[topic], units)
-        live = [unit for unit in units if not superseded(unit, units)]
-        for before, after in zip(live, live[1:], strict=False):
-            if after.first != before.last + 1:
-                raise MalformedInput(
-                    f"the unit from offset {after.first} does not follow the one that ends at {before.last}",
-                    str(self._folder(known, partition)),
-                )
-        if not live:
-            self._next[topic, partition] = 0
-            return Resume({}, None)
-        last = live[-1]
-        for file in last.files:
-            path = self.root / str(file["path"])
-            if not path.is_file() or path.stat().st_size != file["bytes"]:
-                raise MalformedInput("a file of the last unit is missing or of another size", str(path))
-        self._next[topic, partition] = last.last + 1
-        return Resume({topic: last.last + 1}, last.snapshot)
+        self._next[topic, partition] = 0
+        if units:
+            last = self._last(units, self._folder(known, partition))
+            self._next[topic, partition] = last.last + 1
+            return Resume({topic: last.last + 1}, last.snapshot)
+        for other in sorted((self.root / "_units" / known.name).glob("*")):
+            units = self.units(TopicId(known.name, other.name), partition)
+            if units:
+                last = self._last(units, other / str(partition))
+                return Resume({topic: last.last + 1}, last.snapshot)
+        return Resume({}, None)
 
     def commit(self, work: Sequence[PartitionWork]) -> None:
         """Write one unit for each work that has outputs. Raises Fenced if another sink was faster."""
@@ -165,13 +145,28 @@ class LakeOutlet:
     def abort(self) -> None:
         """Nothing is written before a commit, so there is nothing to undo."""
 
-    def units(self, topic: str, partition: int) -> list[Unit]:
+    def units(self, topic: TopicId, partition: int) -> list[Unit]:
         """Committed units of a partition by first offset and generation. Raises MalformedInput."""
-        found = [read_unit(path) for path in self._folder(self._topics[topic], partition).glob("*.json")]
+        found = [read_unit(path) for path in self._folder(topic, partition).glob("*.json")]
         return sorted(found, key=lambda unit: (unit.first, unit.generation))
 
+    def _last(self, units: Sequence[Unit], where: Path) -> Unit:
+        """The unit to go on from, once the chain and its files are found whole. Raises MalformedInput."""
+        live = [unit for unit in units if not superseded(unit, units)]
+        for before, after in pairwise(live):
+            if after.first != before.last + 1:
+                raise MalformedInput(
+                    f"the unit from offset {after.first} does not follow the one that ends at {before.last}",
+                    str(where),
+                )
+        for file in live[-1].files:
+            path = self.root / str(file["path"])
+            if not path.is_file() or path.stat().st_size != file["bytes"]:
+                raise MalformedInput("a file of the last unit is missing or of another size", str(path))
+        return live[-1]
+
     def _commit(self, work: PartitionWork) -> None:
-        topic, partition = self._topics[work.topic], work.partition
+        topic, partition = self._topic_of(work.topic), work.partition
         first, last = self._next[work.topic, partition], work.next_offset[work.topic] - 1
         assert last >= first, f"unit {first}..{last}: resume() comes before commit()"
         name = unit_name(topic, partition, first)
@@ -217,16 +212,7 @@ class LakeOutlet:
             self._next[work.topic, partition] = last + 1
             self._before(5)
             shutil.rmtree(staging)
-
-    def _check_identity(self, topic: TopicId) -> None:
-        home = self.root / "_units" / topic.name
-        ids = sorted(path.name for path in home.glob("*")) if home.is_dir() else []
-        if ids and topic.id not in ids and not self._accept_loss:
-            raise LostInput(
-                f"topic {topic.name} has the id {topic.id}, but the lake {self.root} holds units of {ids[-1]}: "
-                "the topic was made again. Use another --lake, or --accept-loss to go on with the new topic"
-            )
-        _make_folder(home / topic.id, self.root)
+        self._on_unit()
 
     def _check_alone(self, topic: TopicId, partition: int, first: int) -> None:
         home = self._folder(topic, partition)
@@ -245,7 +231,7 @@ class LakeOutlet:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX)
             except OSError as error:
-                raise Setup(f"{home}: the file system has no locks ({error}); put the lake elsewhere") from error
+                raise Setup(f"{home}: no locks here ({error}); put the lake on another disk") from error
             yield home
         finally:
             os.close(handle)
@@ -305,8 +291,8 @@ def _place(output: Output) -> tuple[str, str]:
 
 def _other_sink(topic: TopicId, partition: int, first: int) -> str:
     return (
-        f"offset {first} of partition {partition} of {topic.name} is in the lake already: another sink writes "
-        "the same partition. Stop one of them, or give one another --lake"
+        f"offset {first} of partition {partition} of {topic.name} is in the lake already: another sink "
+        "writes the same partition. Stop one of them, or give one another --lake"
     )
 
 

@@ -19,7 +19,10 @@ from sinks.layout import SEED_FOLDER, Table, sql_type
 from sinks.tables import TABLES
 
 FILE = "tempotrace.duckdb"
-CONFIG = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
 _HIVE = "hive_partitioning = true, hive_types = {'tenant': VARCHAR, 'date': DATE, 'hour': INTEGER}"
 
 
@@ -100,7 +103,8 @@ MACROS = {
     "inversions": (
         "()",
         "By scope and kind of edge: edges, their verdicts, inversions before and after repair.",
-        "WITH w AS (SELECT tenant, scope, kind, sum(raw) AS inversions_raw, sum(after) AS inversions_after FROM ("
+        "WITH w AS (SELECT tenant, scope, kind, sum(raw) AS inversions_raw, sum(after) AS inversions_after "
+        "FROM ("
         + " UNION ALL ".join(
             f"SELECT tenant, scope, '{kind}' AS kind, inversions_raw_{kind} AS raw, "
             f"inversions_after_{kind} AS after FROM windows"
@@ -116,31 +120,27 @@ MACROS = {
     ),
     "rank_waits": (
         "()",
-        "By scope and rank: how often the rank was the last to arrive at a collective, how long it waited for "
-        "others, how long others waited for it. From durations on each rank's own clock, so no clock's error "
+        "By scope and rank: how often the rank arrived last at a collective, how long it waited for others, "
+        "how long others waited for it. From durations on each rank's own clock, so no clock's error "
         "matters: who arrives last has the shortest collective.",
         "WITH m AS (SELECT tenant, scope, group_name, op, match_key, effect_rank AS rank, "
         "effect_duration_ns AS length_ns, min(effect_duration_ns) OVER c AS least_ns, "
         "sum(effect_duration_ns) OVER c AS sum_ns, count(*) OVER c AS members FROM edges "
         "WHERE kind = 'collective' AND effect_point = 1 WINDOW c AS "
         "(PARTITION BY tenant, scope, group_name, op, match_key)) "
-        "SELECT tenant, scope, rank, count(*) AS collectives, count(*) FILTER (length_ns = least_ns) AS last, "
+        "SELECT tenant, scope, rank, count(*) AS collectives, "
+        "count(*) FILTER (length_ns = least_ns) AS last, "
         "sum(length_ns - least_ns)::BIGINT AS waited_ns, max(length_ns - least_ns) AS waited_max_ns, "
-        "sum(CASE WHEN length_ns = least_ns THEN sum_ns - members * least_ns ELSE 0 END)::BIGINT AS delayed_ns "
+        "sum(CASE WHEN length_ns = least_ns THEN sum_ns - members * least_ns ELSE 0 END)::BIGINT "
+        "AS delayed_ns "
         "FROM m WHERE members > 1 GROUP BY ALL ORDER BY delayed_ns DESC, tenant, scope, rank",
     ),
     "violations": (
         "()",
         "Edges that contradict the bounds of the clocks, by the two sources' ranks and clocks.",
-        "WITH s AS (SELECT DISTINCT tenant, scope, source, incarnation, clock_id FROM events) "
-        "SELECT e.tenant, e.scope, e.kind, cause_rank, c.clock_id AS cause_clock, effect_rank, "
-        "f.clock_id AS effect_clock, count(*) AS edges, min(gap_ns + diff_bound_ns) AS worst_ns, "
-        "count(*) FILTER (assumed) AS assumed FROM edges e "
-        "LEFT JOIN s c ON (c.tenant, c.scope, c.source, c.incarnation) "
-        "= (e.tenant, e.scope, e.cause_source, e.cause_incarnation) "
-        "LEFT JOIN s f ON (f.tenant, f.scope, f.source, f.incarnation) "
-        "= (e.tenant, e.scope, e.effect_source, e.effect_incarnation) "
-        "WHERE e.verdict = 'violated' GROUP BY ALL ORDER BY edges DESC",
+        "SELECT tenant, scope, kind, cause_rank, cause_clock, effect_rank, effect_clock, count(*) AS edges, "
+        "min(gap_ns + diff_bound_ns) AS worst_ns, count(*) FILTER (assumed) AS assumed FROM edges "
+        "WHERE verdict = 'violated' GROUP BY ALL ORDER BY edges DESC, cause_rank, effect_rank",
     ),
 }
 

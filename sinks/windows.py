@@ -16,7 +16,19 @@ from schemas.flat import Array
 from schemas.merged import Merged
 from schemas.time import TAI, utc_to_tai
 from sinks import tables
-from sinks.arrow import assemble, code_names, constant, floats, gathered, integers, names, narrow, nulls, single, texts
+from sinks.arrow import (
+    assemble,
+    code_names,
+    constant,
+    floats,
+    gathered,
+    integers,
+    names,
+    narrow,
+    nulls,
+    single,
+    texts,
+)
 
 _KINDS = tuple(c.KINDS)
 _KIND_NAMES = tuple(name for family in _KINDS for name in (*code_names(c.KINDS[family]), ""))
@@ -33,6 +45,8 @@ class Part:
         self.seq = part.seq()
         self.time_ns = part.time_ns()
         self.incarnation: I64 = part.data.get("src_incarnation", np.empty(0, np.int64))
+        self.clock = texts(part.data.get("clk_id", np.empty(0, "<u2")), part.strings)
+        self.epoch: Array = part.data.get("clk_epoch", np.empty(0, "<i4"))
         self.source = texts(part.data.get("src_name", np.empty(0, "<u2")), part.strings)
 
     def text(self, column: str, rows: int) -> pa.Array:
@@ -95,8 +109,8 @@ def events(p: Part, topic: str) -> pa.Table | None:
             integers(part.wide("duration_ns")),
             p.by_source("src_host"),
             narrow(data["src_rank"][entry], c.NULL_I32, pa.int32()),
-            gathered(texts(data["clk_id"], part.strings), clock),
-            narrow(data["clk_epoch"][clock], c.NULL_I32, pa.int32()),
+            gathered(p.clock, clock),
+            narrow(np.append(p.epoch, c.NULL_I32)[np.minimum(clock, len(p.epoch))], c.NULL_I32, pa.int32()),
             *_causes(p),
             constant(topic, n),
             pa.array(data["in_partition"][data["input"]]),
@@ -208,6 +222,8 @@ def edges(p: Part) -> pa.Table | None:
             integers(data["edge_effect_duration_ns"]),
             narrow(data["edge_size"], c.NULL_U32, pa.int64()),
             narrow(data["edge_missing"], c.NULL_U32, pa.int64()),
+            gathered(p.clock, data["edge_cause_clock"]),
+            gathered(p.clock, data["edge_effect_clock"]),
         ],
     )
 
@@ -218,11 +234,11 @@ def windows(part: Merged) -> pa.Table | None:
     if head["part"]:
         return None
     by_kind = {when: part.inversions(when) for when in ("raw", "after")}
-    words = ("window_end_ns", "rows", "late", "released_past")
-    row: list[object] = [part.scope, part.window_start_ns, *(head[word] for word in words)]
+    row: list[object] = [part.scope, part.window_start_ns]
+    row += [head[word] for word in ("window_end_ns", "rows", "late", "released_past")]
     row += [sum(by_kind["raw"].values()), sum(by_kind["after"].values())]
-    words = ("edges_unrepaired", "mode", "policy_version", "first_offset", "last_offset", "partition")
-    row += [head[word] for word in words]
+    row += [head[word] for word in ("edges_unrepaired", "mode", "policy_version")]
+    row += [head[word] for word in ("first_offset", "last_offset", "partition")]
     row += [by_kind[when].get(kind.name.lower(), 0) for when in by_kind for kind in c.EdgeKind]
     return single(tables.WINDOWS, row)
 

@@ -13,6 +13,7 @@ from schemas.pack import Strings
 
 HOUR_NS = 3_600_000_000_000
 START_NS = 1_700_000_000_000_000_000 // HOUR_NS * HOUR_NS  # begin of an hour
+APPEND_MS = 1_700_000_000_000
 
 
 def table(prefix: str, strings: Strings, rows: list[dict[str, object]]) -> dict[str, Array]:
@@ -128,7 +129,12 @@ class Maker:
                 for _ in range(self.clocks)
             ],
         )  # fmt: skip
-        data |= table("in", strings, [{"in_partition": 0, "in_offset": offset, "in_append_ms": 1_700_000_000_000}])
+        record: dict[str, object] = {
+            "in_partition": 0,
+            "in_offset": offset,
+            "in_append_ms": 1_700_000_000_000,
+        }
+        data |= table("in", strings, [record])
         words = np.array([strings.index(f"kernel_{k}") for k in range(200)])
         data |= {
             "source": entry,
@@ -171,6 +177,8 @@ class Maker:
             "edge_effect_duration_ns": np.zeros(m, np.int64),
             "edge_size": np.zeros(m, "<u4"),
             "edge_missing": np.zeros(m, "<u4"),
+            "edge_cause_clock": (entry[cause] % self.clocks).astype("<u2"),
+            "edge_effect_clock": (entry[caused] % self.clocks).astype("<u2"),
         }
         valued = np.arange(0, n, 10)
         data |= {
@@ -178,9 +186,9 @@ class Maker:
             "val_name": np.full(len(valued), strings.index("bytes"), "<u2"),
             "val": rng.integers(0, 2**30, len(valued)).astype("<f8"),
         }
-        rows = np.flatnonzero(np.isin(entry % len(self.families), [
-            k for k, name in enumerate(self.families) if name == "gpu"
-        ]))
+        rows = np.flatnonzero(
+            np.isin(entry % len(self.families), [k for k, name in enumerate(self.families) if name == "gpu"])
+        )
         data |= {
             "gpu_row": rows.astype("<u4"),
             "gpu_correlation": rows.astype("<u4"),
