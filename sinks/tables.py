@@ -1,0 +1,308 @@
+"""The lake's tables. One definition serves the writer, the empty seed files, the views and the docs.
+
+Times are int64 ns TAI. Codes are written as the lower-case names of schemas.columns; a code that this version
+does not know as its number. Columns are only ever appended (see sinks.layout).
+"""
+
+import pyarrow as pa
+
+from schemas import columns as c
+from sinks.layout import BLOB, BOOL, F64, HEADERS, I32, I64, STEPS, TEXT, U8, U64, Field, Table
+
+_SCOPE = Field("scope", TEXT, "job or shard")
+_WINDOW = Field("window_start_ns", I64, "start of the window")
+_EVENT = (
+    Field("source", TEXT, "source of the event"),
+    Field("incarnation", I64, "incarnation of the source", repeats=True),
+    Field("seq", I64, "sequence number in (source, incarnation)"),
+)
+_ORIGIN = (
+    Field("topic", TEXT, "topic of the input record"),
+    Field("partition", I32, "its partition"),
+    Field("log_offset", I64, "its offset"),
+)
+
+
+def _point(role: str) -> tuple[Field, ...]:
+    return (
+        Field(f"{role}_source", TEXT, f"source of the {role}"),
+        Field(f"{role}_incarnation", I64, f"incarnation of the {role}'s source", repeats=True),
+        Field(f"{role}_seq", I64, f"sequence number of the {role}"),
+        Field(f"{role}_point", U8, f"point of the {role}: 0 begin, 1 end"),
+    )
+
+
+EVENTS = Table(
+    "events",
+    "Every event in causal order.",
+    (
+        _SCOPE,
+        _WINDOW,
+        Field("row", I64, "place in the window"),
+        *_EVENT,
+        Field("family", TEXT, "gpu, probe, clock, int"),
+        Field("kind", TEXT, "the family's kind of event"),
+        Field("entity", TEXT, "component that the event is about"),
+        Field("name", TEXT, "what happened"),
+        Field("raw_ns", I64, "stamp as read, on the event's own clock"),
+        Field("time_ns", I64, "begin as mapped to TAI"),
+        Field("bound_ns", I64, "greatest error of time_ns against TAI; null if unknown"),
+        Field("order_ns", I64, "begin in the causal order"),
+        Field("order_end_ns", I64, "end in the causal order"),
+        Field("duration_ns", I64, "length on the event's own clock; 0 one point; null: the end is unknown"),
+        Field("host", TEXT, "host of the source"),
+        Field("rank", I32, "rank of the source"),
+        Field("clock_id", TEXT, "clock that stamped the event"),
+        Field("clock_epoch", I32, "epoch of that clock"),
+        *_point("cause"),
+        Field("verdict", TEXT, "verdict of the edge from the binding cause; null without one"),
+        *_ORIGIN,
+    ),
+)
+EVENT_VALUES = Table(
+    "event_values",
+    "The numbers that events carry.",
+    (_SCOPE, *_EVENT, Field("name", TEXT, "name of the number"), Field("value", F64, "the number")),
+)
+
+
+def _own(column: c.Column) -> Field:
+    text = column.unit == "string" or column.unit == "StampKind"
+    kind = TEXT if text else F64 if column.dtype == "<f8" else U64 if column.dtype == "<u8" else I64
+    return Field(column.name, kind, column.doc if column.unit == "1" else f"{column.doc} ({column.unit})")
+
+
+def _family(name: str, family: str, doc: str) -> Table:
+    common = (
+        Field("time_ns", I64, "begin as mapped to TAI"),
+        Field("kind", TEXT, "the family's kind of event"),
+        Field("entity", TEXT, "component that the event is about"),
+    )
+    return Table(name, doc, (_SCOPE, *_EVENT, *common, *map(_own, c.FAMILIES[family])))
+
+
+# One table for each family with own columns.
+FAMILY_TABLES = {
+    "gpu": _family("gpu_events", "gpu", "What only GPU events have."),
+    "probe": _family("probes", "probe", "What only probes have."),
+    "clock": _family("clock_samples", "clock", "What clocks' daemons measured and said."),
+    "int": _family("hops", "int", "In-band telemetry, one row a hop."),
+}
+EDGES = Table(
+    "edges",
+    "Causal edges with the verdict of time; a collective has one row a member.",
+    (
+        _SCOPE,
+        _WINDOW,
+        Field("kind", TEXT, "message, launch, sync, packet, collective"),
+        Field("group_name", TEXT, "process group of a collective"),
+        Field("op", TEXT, "operation of a collective"),
+        Field("match_key", U64, "equal on both sides"),
+        *_point("cause"),
+        *_point("effect"),
+        Field("gap_ns", I64, "effect - cause by mapped time"),
+        Field("diff_bound_ns", I64, "bound between the two clocks; null if none is known"),
+        Field("verdict", TEXT, "proven, inferred, concurrent, violated"),
+        Field("assumed", BOOL, "whether the match rests on an assumption"),
+        Field("cause_rank", I32, "rank of the cause's source"),
+        Field("effect_rank", I32, "rank of the effect's source"),
+        Field("effect_ns", I64, "mapped time of the effect's point"),
+        Field("effect_duration_ns", I64, "the effect's duration on its own clock"),
+        Field("size", I64, "members of the collective that took part"),
+        Field("missing", I64, "members expected that are missing"),
+        Field("cause_clock", TEXT, "clock that stamped the cause"),
+        Field("effect_clock", TEXT, "clock that stamped the effect"),
+    ),
+)
+WINDOWS = Table(
+    "windows",
+    "One row a released window.",
+    (
+        _SCOPE,
+        _WINDOW,
+        Field("window_end_ns", I64, "end of the window"),
+        Field("rows", I64, "rows in the window"),
+        Field("late", I64, "rows that came too late since the window before"),
+        Field("released_past", I64, "sources that the window did not wait for"),
+        Field("inversions_raw", I64, "edges whose effect lies before the cause as mapped, over all kinds"),
+        Field("inversions_after", I64, "the same after repair, over all kinds"),
+        Field("edges_unrepaired", I64, "edges whose effect had left when the cause became known"),
+        Field("mode", TEXT, "effective mode of the scope's policy"),
+        Field("policy_version", I64, "version of the policy applied; 0 for none"),
+        Field("first_offset", I64, "input record after those of the window before"),
+        Field("last_offset", I64, "last input record taken before the release"),
+        Field("partition", I32, "partition of the input"),
+        *(
+            Field(f"inversions_{when}_{kind.name.lower()}", I64, f"the same, {kind.name.lower()} edges alone")
+            for when in ("raw", "after")
+            for kind in c.EdgeKind
+        ),
+    ),
+)
+CLOCKS = Table(
+    "clocks",
+    "States of clocks as the merge applied them, a row a change.",
+    (
+        _SCOPE,
+        Field("clock_id", TEXT, "the clock"),
+        Field("epoch", I32, "epoch of the clock"),
+        Field("parent", TEXT, "clock that it was measured against"),
+        Field("as_of_ns", I64, "when bound_ns held, on this clock"),
+        Field("kind", TEXT, "what disciplines the clock"),
+        Field("status", TEXT, "whether the discipline holds"),
+        Field("offset_ns", I64, "clock - parent at the reference reading: positive is ahead"),
+        Field("rate_ppb", F64, "parent's rate over this clock's, less one"),
+        Field("bound_ns", I64, "greatest error against the parent; null if unknown"),
+        Field("growth_ppb", F64, "growth of the bound away from as_of_ns"),
+        Field("assurance", TEXT, "what the bound rests on"),
+        Field("provenance", TEXT, "who says so"),
+        Field("window_start_ns", I64, "first window that the state was applied to"),
+        Field("timescale", TEXT, "what the readings count"),
+        Field("epsilon", F64, "probability that a statistical bound is exceeded"),
+        Field("quantum_ns", I64, "step of a reading"),
+        Field("tai_bound_ns", I64, "greatest error against TAI; null if none is known"),
+    ),
+)
+FLOWS = Table(
+    "flows",
+    "Flows and the paths they took, by window.",
+    (
+        Field("flow_id", U64, "hash of addresses, ports and protocol"),
+        Field("src", TEXT, "source address"),
+        Field("dst", TEXT, "destination address"),
+        Field("src_port", I32, "source port"),
+        Field("dst_port", I32, "destination port"),
+        Field("protocol", I32, "IP protocol"),
+        Field("job", TEXT, "job that owns the flow"),
+        Field("rank_src", I32, "sending rank"),
+        Field("rank_dst", I32, "receiving rank"),
+        Field("bytes", I64, "bytes seen in the window"),
+        Field("path", STEPS, "links in order, with the share of the flow on each"),
+        Field("path_source", TEXT, "observed, observed_probe, walked, computed, candidates"),
+        Field("agreement", F64, "agreement of the model that chose the path"),
+        Field("valid_from_ns", I64, "first sight of this path"),
+        Field("valid_to_ns", I64, "last sight of this path"),
+        _SCOPE,
+        _WINDOW,
+        Field("window_end_ns", I64, "end of the window"),
+        Field("reports", I64, "reports that the path rests on"),
+        Field("latency_ns", I64, "median of the summed hop latencies, where units are known"),
+    ),
+)
+LINKS = Table(
+    "links",
+    "Load of links by window.",
+    (
+        Field("layer", TEXT, "layer of the fabric"),
+        Field("link", TEXT, "link, from its sending port"),
+        _WINDOW,
+        Field("flows", I64, "flows on the link"),
+        Field("bytes", I64, "bytes on the link"),
+        Field("capacity_bps", F64, "capacity"),
+        Field("utilisation", F64, "bytes over capacity in the window"),
+        Field("coverage", F64, "attributed over counted bytes"),
+        _SCOPE,
+        Field("window_end_ns", I64, "end of the window"),
+    ),
+)
+FINDINGS = Table(
+    "findings",
+    "What rules and the model held of one component in one window.",
+    (
+        _SCOPE,
+        Field("finding_id", TEXT, "identity of the finding"),
+        Field("class", TEXT, "class of the fault"),
+        Field("component_kind", TEXT, "rank, clock, link, ..."),
+        Field("component", TEXT, "the component"),
+        Field("state", TEXT, "present or absent"),
+        Field("confidence", F64, "0 to 1"),
+        Field("onset_ns", I64, "when it began"),
+        _WINDOW,
+        Field("window_end_ns", I64, "end of the window"),
+        Field("victims", pa.list_(TEXT), "who suffers"),
+        Field("evidence", TEXT, "why, as JSON"),
+        Field("origin_partition", I32, "partition of the record that it rests on"),
+        Field("origin_offset", I64, "its offset"),
+        *_ORIGIN,
+    ),
+)
+INCIDENTS = Table(
+    "incidents",
+    "Incidents: the view shows each as it stands, `incident_updates` every change.",
+    (
+        Field("incident_id", TEXT, "identity of the incident"),
+        _SCOPE,
+        Field("class", TEXT, "class of the fault"),
+        Field("component_kind", TEXT, "rank, clock, link, ..."),
+        Field("component", TEXT, "the component"),
+        Field("confidence", F64, "0 to 1"),
+        Field("onset_ns", I64, "when it began"),
+        Field("detected_ns", I64, "when it was detected"),
+        Field("resolved_ns", I64, "when it was resolved; null while it lasts"),
+        Field("victims", pa.list_(TEXT), "who suffers"),
+        Field("evidence", TEXT, "why, as JSON"),
+        Field("state", TEXT, "open, update, resolve"),
+        Field("findings", I64, "findings that it rests on"),
+        *_ORIGIN,
+    ),
+)
+ALERTS = Table(
+    "alerts",
+    "What operators were told: an incident opened or resolved.",
+    (
+        Field("alert_id", TEXT, "incident and state"),
+        Field("incident_id", TEXT, "the incident"),
+        _SCOPE,
+        Field("state", TEXT, "open or resolve"),
+        Field("class", TEXT, "class of the fault"),
+        Field("component_kind", TEXT, "rank, clock, link, ..."),
+        Field("component", TEXT, "the component"),
+        Field("confidence", F64, "0 to 1"),
+        Field("onset_ns", I64, "when the fault began"),
+        Field("at_ns", I64, "when it was detected, or resolved"),
+        Field("text", TEXT, "one line for people"),
+        *_ORIGIN,
+    ),
+)
+LATE = Table(
+    "late",
+    "Events that came too late for their window.",
+    (
+        _SCOPE,
+        *_EVENT,
+        Field("family", TEXT, "gpu, probe, clock, int"),
+        Field("raw_ns", I64, "stamp as read"),
+        Field("reason", TEXT, "why it was late"),
+        *_ORIGIN,
+    ),
+)
+DEADLETTERS = Table(
+    "deadletters",
+    "Input that could not be used.",
+    (
+        Field("reason", TEXT, "why, as a short code"),
+        *_ORIGIN,
+        Field("at_ns", I64, "when the broker took the record"),
+        Field("payload", BLOB, "the first 64 KiB of the record"),
+        Field("detail", TEXT, "why, in words"),
+        Field("events", I64, "events it held, as far as its header said"),
+    ),
+)
+ARCHIVE = Table(
+    "archive",
+    "Every input record as it came, control records too, for replay.",
+    (
+        *_ORIGIN,
+        Field("append_ms", I64, "append time of the broker, Unix ms"),
+        Field("key", BLOB, "key of the record"),
+        Field("headers", HEADERS, "headers in order"),
+        Field("value", BLOB, "value of the record"),
+    ),
+)
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        EVENTS, EVENT_VALUES, *FAMILY_TABLES.values(), EDGES, WINDOWS, CLOCKS, FLOWS, LINKS,
+        FINDINGS, INCIDENTS, ALERTS, LATE, DEADLETTERS, ARCHIVE,
+    )
+}  # fmt: skip

@@ -1,0 +1,209 @@
+"""What SQL sees of a lake: one view a table, and a few macros; no data.
+
+A view reads the files whose unit exists and is not superseded. The units are listed first and the files
+afterwards (the order of the FROM clause, which DuckDB binds from the left), and a unit is made after all its
+files: so whatever a query finds of a unit, it finds whole, also while a sink writes.
+
+`<lake>/tempotrace.duckdb` holds the same views for other programs. It names the lake by its absolute path and
+is written again when that has changed; `connect` needs no such file and takes no lock on it.
+"""
+
+import os
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+
+from schemas.errors import Setup
+from sinks.layout import SEED_FOLDER, Table, sql_type
+from sinks.tables import TABLES
+
+FILE = "tempotrace.duckdb"
+CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
+_HIVE = "hive_partitioning = true, hive_types = {'tenant': VARCHAR, 'date': DATE, 'hour': INTEGER}"
+
+
+def prepare(root: Path) -> None:
+    """Make the lake's folders, a file without rows in each table, and the file of views. Safe to repeat.
+
+    Raises Setup if the lake cannot be written.
+    """
+    root = root.absolute()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for table in TABLES.values():
+            _seed(root, table)
+        _write_views(root)
+    except OSError as error:
+        raise Setup(f"the lake {root} cannot be written: {error.strerror or error}") from error
+
+
+def connect(root: Path) -> duckdb.DuckDBPyConnection:
+    """A connection that sees the lake's views and macros; nothing is installed or written.
+
+    Raises Setup if there is no lake.
+    """
+    root = root.absolute()
+    if not (root / "events" / SEED_FOLDER / "seed.parquet").is_file():
+        raise Setup(f"{root} is no lake: `tempotrace sink lake --lake DIR` makes one")
+    connection = duckdb.connect(config=CONFIG)
+    _define(connection, root)
+    return connection
+
+
+def units_sql(root: Path) -> str:
+    """The names of the units that count, as a query with one column `unit`.
+
+    A unit is superseded by one of a higher generation that reaches as far; only units of generation 1 and
+    above are opened for that.
+    """
+    folder = _quoted(f"{root}/_units/")
+    parts = f"string_split(substr(file, length({folder}) + 1), '/')"
+    numbers = "string_split(parse_filename(file, true), '-')"
+    listed = f"SELECT {parts} AS at, {numbers} AS numbers FROM glob({_quoted(f'{root}/_units/*/*/*/*.json')})"
+    covers = (
+        f"SELECT string_split(substr(filename, length({folder}) + 1), '/')[1:3] AS home, "
+        "string_split(parse_filename(filename, true), '-')[1]::BIGINT AS first, "
+        "string_split(parse_filename(filename, true), '-')[2]::BIGINT AS generation, "
+        "(content::JSON ->> 'last')::BIGINT AS last "
+        f"FROM read_text({_quoted(f'{root}/_units/*/*/*/*-[1-9]*.json')})"
+    )
+    return (
+        f"SELECT replace(array_to_string(u.at, '.'), '.json', '.parquet') AS unit FROM ({listed}) u "
+        f"WHERE NOT EXISTS (SELECT 1 FROM ({covers}) c WHERE c.home = u.at[1:3] "
+        "AND c.generation > u.numbers[2]::BIGINT AND u.numbers[1]::BIGINT BETWEEN c.first AND c.last)"
+    )
+
+
+def view_sql(root: Path, table: Table) -> str:
+    """The query behind a table's view: the columns of CONTRACTS.md, then the partition's date and hour."""
+    files = _quoted(f"{root}/{table.name}/*/*/*/*.parquet")
+    schema = ", ".join(
+        f"{place}: {{name: '{field.name}', type: '{sql_type(field.type)}', default_value: NULL}}"
+        for place, field in enumerate(table.fields, 1)
+    )
+    columns = ", ".join(f'f."{field.name}"' for field in table.fields)
+    return (
+        f"SELECT f.tenant, {columns}, f.date, f.hour FROM ({units_sql(root)}) u JOIN "
+        f"read_parquet({files}, {_HIVE}, schema = MAP {{{schema}}}) f ON parse_filename(f.filename) = u.unit"
+    )
+
+
+MACROS = {
+    "clock_states": (
+        "()",
+        "The last state of every clock.",
+        "SELECT * FROM clocks QUALIFY row_number() OVER "
+        "(PARTITION BY tenant, scope, clock_id ORDER BY window_start_ns DESC, epoch DESC, as_of_ns DESC) = 1 "
+        "ORDER BY tenant, scope, clock_id",
+    ),
+    "inversions": (
+        "()",
+        "By scope and kind of edge: edges, their verdicts, inversions before and after repair.",
+        "WITH w AS (SELECT tenant, scope, kind, sum(raw) AS inversions_raw, sum(after) AS inversions_after "
+        "FROM ("
+        + " UNION ALL ".join(
+            f"SELECT tenant, scope, '{kind}' AS kind, inversions_raw_{kind} AS raw, "
+            f"inversions_after_{kind} AS after FROM windows"
+            for kind in ("message", "launch", "sync", "packet", "collective")
+        )
+        + ") GROUP BY ALL), e AS (SELECT tenant, scope, kind, count(*) AS edges, "
+        + ", ".join(
+            f"count(*) FILTER (verdict = '{verdict}') AS {verdict}"
+            for verdict in ("proven", "inferred", "concurrent", "violated")
+        )
+        + " FROM edges GROUP BY ALL) "
+        "SELECT * FROM e JOIN w USING (tenant, scope, kind) ORDER BY tenant, scope, kind",
+    ),
+    "rank_waits": (
+        "()",
+        "By scope and rank: how often the rank arrived last at a collective, how long it waited for others, "
+        "how long others waited for it. From durations on each rank's own clock, so no clock's error "
+        "matters: who arrives last has the shortest collective.",
+        "WITH m AS (SELECT tenant, scope, group_name, op, match_key, effect_rank AS rank, "
+        "effect_duration_ns AS length_ns, min(effect_duration_ns) OVER c AS least_ns, "
+        "sum(effect_duration_ns) OVER c AS sum_ns, count(*) OVER c AS members FROM edges "
+        "WHERE kind = 'collective' AND effect_point = 1 WINDOW c AS "
+        "(PARTITION BY tenant, scope, group_name, op, match_key)) "
+        "SELECT tenant, scope, rank, count(*) AS collectives, "
+        "count(*) FILTER (length_ns = least_ns) AS last, "
+        "sum(length_ns - least_ns)::BIGINT AS waited_ns, max(length_ns - least_ns) AS waited_max_ns, "
+        "sum(CASE WHEN length_ns = least_ns THEN sum_ns - members * least_ns ELSE 0 END)::BIGINT "
+        "AS delayed_ns "
+        "FROM m WHERE members > 1 GROUP BY ALL ORDER BY delayed_ns DESC, tenant, scope, rank",
+    ),
+    "violations": (
+        "()",
+        "Edges that contradict the bounds of the clocks, by the two sources' ranks and clocks.",
+        "SELECT tenant, scope, kind, cause_rank, cause_clock, effect_rank, effect_clock, count(*) AS edges, "
+        "min(gap_ns + diff_bound_ns) AS worst_ns, count(*) FILTER (assumed) AS assumed FROM edges "
+        "WHERE verdict = 'violated' GROUP BY ALL ORDER BY edges DESC, cause_rank, effect_rank",
+    ),
+}
+
+
+def _define(connection: duckdb.DuckDBPyConnection, root: Path) -> None:
+    for table in TABLES.values():
+        query = view_sql(root, table)
+        if table.name == "incidents":
+            connection.execute(f"CREATE OR REPLACE VIEW incident_updates AS {query}")
+            query = (
+                "SELECT * FROM incident_updates QUALIFY row_number() OVER (PARTITION BY tenant, incident_id "
+                "ORDER BY log_offset DESC) = 1"
+            )
+        connection.execute(f"CREATE OR REPLACE VIEW {table.name} AS {query}")
+        connection.execute(f"COMMENT ON VIEW {table.name} IS {_quoted(table.doc)}")
+    for name, (parameters, doc, query) in MACROS.items():
+        connection.execute(f"CREATE OR REPLACE MACRO {name}{parameters} AS TABLE {query}")
+        connection.execute(f"COMMENT ON MACRO TABLE {name} IS {_quoted(doc)}")
+
+
+def _seed(root: Path, table: Table) -> None:
+    target = root / table.name / SEED_FOLDER / "seed.parquet"
+    if target.is_file():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_suffix(f".{os.getpid()}")
+    pq.write_table(table.schema().empty_table(), draft, store_schema=False)
+    draft.rename(target)
+
+
+def _write_views(root: Path) -> None:
+    target = root / FILE
+    if target.is_file() and _current(target, root):
+        return
+    draft = root / f".{FILE}.{os.getpid()}"
+    draft.unlink(missing_ok=True)
+    connection = duckdb.connect(draft, config=CONFIG)
+    try:
+        _define(connection, root)
+        connection.execute(f"CREATE OR REPLACE VIEW lake AS SELECT {_quoted(_signature(root))} AS signature")
+        connection.execute("CHECKPOINT")
+    finally:
+        connection.close()
+    draft.rename(target)
+
+
+def _current(target: Path, root: Path) -> bool:
+    """Whether the file of views is ours and fits this place and version. One in use by another stays."""
+    try:
+        with duckdb.connect(target, read_only=True, config=CONFIG) as connection:
+            found = connection.execute("SELECT signature FROM lake").fetchall()
+    except duckdb.IOException as error:
+        return "lock" in str(error)
+    except duckdb.Error:
+        return False
+    return found == [(_signature(root),)]
+
+
+def _signature(root: Path) -> str:
+    """Changes with the lake's place and with the views."""
+    queries = [view_sql(root, table) for table in TABLES.values()]
+    return "\n".join([*queries, *(f"{name} {query}" for name, (_, _, query) in MACROS.items())])
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
