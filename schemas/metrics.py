@@ -89,6 +89,7 @@ TASKS: Final = (
         "duplicates", "counter", "events", "Events seen before (same sequence number): dropped.", (), MERGE
     ),
     Metric("gaps", "counter", "events", "Sequence numbers that never came.", (), MERGE),
+    Metric("control_rows", "counter", "rows", "Control rows taken.", ("kind",), MERGE),
     Metric("losses", "counter", "events", "Events that a producer said it had to drop.", ("reason",), MERGE),
     Metric("windows", "counter", "windows", "Windows released.", (), WINDOWED),
     Metric("released_past", "counter", "sources", "Sources a window did not wait for.", ("reason",), MERGE),
@@ -97,16 +98,20 @@ TASKS: Final = (
     Metric("inversions_raw", "counter", "edges", "Effect before cause as mapped.", ("kind",), MERGE),
     Metric("inversions_after", "counter", "edges", "Effect before cause by order_ns.", ("kind",), MERGE),
     Metric("edges_unrepaired", "counter", "edges", "Edges known after their effect had left.", (), MERGE),
+    Metric("contradictions", "counter", "edges", "Edges given up because they form a cycle.", (), MERGE),
     Metric("unmatched", "counter", "endpoints", "Endpoints given up alone.", ("kind", "role"), MERGE),
     Metric("collectives_incomplete", "counter", "operations", "Collectives with members missing.", (), MERGE),
     Metric(
         "watermark_ns", "gauge", "ns", "Least time (TAI) up to which a scope is out.", (), WINDOWED, "min"
     ),
+    Metric("scopes_closed", "counter", "scopes", "Scopes whose sources are all final.", (), MERGE),
+    Metric("scopes_dropped", "counter", "scopes", "Scopes silent for their time to live.", (), MERGE),
     Metric("rows_held", "gauge", "rows", "Rows of open windows.", (), WINDOWED),
     Metric("scopes", "gauge", "scopes", "Scopes with state.", (), WINDOWED),
     Metric("sources", "gauge", "sources", "Sources with state.", (), MERGE),
     Metric("hops", "counter", "hops", "Hops taken from INT rows.", (), PATHS),
     Metric("flows", "counter", "flows", "Flow records written.", (), PATHS),
+    Metric("path_changes", "counter", "flows", "Flows seen on another path than before.", (), PATHS),
     Metric("links", "counter", "links", "Link loads written.", (), PATHS),
     Metric("findings", "counter", "findings", "Findings written.", ("fault_class", "state"), DIAGNOSIS),
     Metric("rows_written", "counter", "rows", "Rows written to the lake.", ("table",), LAKE),

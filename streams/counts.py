@@ -1,5 +1,7 @@
 """Counters of a task, by name and labels (schemas.metrics says what each means)."""
 
+from schemas.metrics import Value
+
 
 class Counts:
     """Call it to count; zero is not kept."""
@@ -11,3 +13,7 @@ class Counts:
         if number:
             by_label = self.values.setdefault(name, {})
             by_label[labels] = by_label.get(labels, 0) + number
+
+    def totals(self) -> dict[str, Value]:
+        """All counts; those without labels as plain numbers."""
+        return {name: by[()] if list(by) == [()] else dict(by) for name, by in self.values.items()}

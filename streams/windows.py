@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from schemas.codec import decode_merged, encode_record
 from schemas.errors import MalformedInput, UnknownSchema
 from schemas.merged import Merged
+from schemas.metrics import Value
 from schemas.processor import Output, Record, Ref
 from schemas.records import PAYLOAD_BYTES_MAX, DeadLetter, Progress
 from streams.arrays import pack_state, unpack_state
@@ -47,6 +48,7 @@ class WindowTask:
         self._scopes: dict[str, WindowScope] = {}
         self._parts: dict[str, list[tuple[int, Merged]]] = {}  # of windows that are not whole, with log offsets
         self._next: dict[str, int] = {}
+        self._released_ns = 0  # end of the last window taken
         if snapshot is not None:
             self._load(snapshot)
 
@@ -68,13 +70,15 @@ class WindowTask:
             if part.closed:
                 self._scopes.pop(part.scope, None)
             return out
-        self._count("rows_in", len(part))
+        self._count("events_in", len(part))
+        self._count("batches_in", 1, "merged")
         held = self._parts.setdefault(part.scope, [])
         held.append((record.log_offset, part))
         if int(part.header["part"]) + 1 < int(part.header["parts"]):
             return []
         del self._parts[part.scope]
-        self._count("windows_in", 1)
+        self._count("windows", 1)
+        self._released_ns = part.window_end_ns
         return self._scope(part.scope).window([kept for _, kept in held], record)
 
     def _scope(self, name: str) -> WindowScope:
@@ -110,19 +114,25 @@ class WindowTask:
             meta, found = self._scopes[name].dump()
             arrays |= {f"{number}\0{key}": array for key, array in found.items()}
             scopes.append([name, meta])
-        return pack_state({"next": self._next, "scopes": scopes}, arrays)
+        return pack_state({"next": self._next, "released": self._released_ns, "scopes": scopes}, arrays)
 
     def _load(self, snapshot: bytes) -> None:
         meta, arrays = unpack_state(snapshot)
         self._next = dict(meta["next"])
+        self._released_ns = meta["released"]
         for number, (name, state) in enumerate(meta["scopes"]):
             prefix = f"{number}\0"
             mine = {key[len(prefix) :]: a for key, a in arrays.items() if key.startswith(prefix)}
             self._scope(name).load(state, mine)
 
-    def counters(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:
-        """What was counted since the task was made."""
-        return self._count.values
+    def counters(self) -> Mapping[str, Value]:
+        """What was counted since the task was made, and what it holds now."""
+        held = sum(len(part) for parts in self._parts.values() for _, part in parts)
+        return self._count.totals() | {
+            "rows_held": held,
+            "scopes": len(self._scopes),
+            "watermark_ns": self._released_ns,
+        }
 
 
 def dead_letter(tenant: str, record: Record, reason: str, detail: str, events: int) -> Output:

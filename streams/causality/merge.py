@@ -13,6 +13,7 @@ from schemas import columns as c
 from schemas.batch import Batch
 from schemas.codec import decode_batch
 from schemas.errors import MalformedInput, UnknownSchema
+from schemas.metrics import Value
 from schemas.processor import Output, Record, Ref
 from streams.arrays import pack_state, unpack_state
 from streams.causality import state
@@ -95,8 +96,8 @@ class MergeTask:
         return scope
 
     def _data(self, batch: Batch, record: Record) -> list[Output]:
-        self._count("rows_in", batch.count)
-        self._count("batches_in", 1)
+        self._count("events_in", batch.count)
+        self._count("batches_in", 1, batch.family)
         scope = self._scope(batch.scope)
         scope.heard(record)
         out = scope.accept(batch, record)
@@ -123,7 +124,7 @@ class MergeTask:
                 for scope in self._scopes.values():
                     scope.policy_version = number
             elif kind == c.Control.LOSS:
-                self._count("producer_loss", max(0, number), _reason(text))
+                self._count("losses", max(0, number), _reason(text))
         return out
 
     def _plan(self, scope: Scope) -> None:
@@ -192,9 +193,15 @@ class MergeTask:
         batch = decode_batch(record.value or b"")
         self._scopes[batch.scope].reload(batch, record, first, last, loose)
 
-    def counters(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:
-        """What was counted since the task was made."""
-        return self._count.values
+    def counters(self) -> Mapping[str, Value]:
+        """What was counted since the task was made, and what it holds now."""
+        scopes = self._scopes.values()
+        return self._count.totals() | {
+            "rows_held": sum(scope.held for scope in scopes),
+            "scopes": len(scopes),
+            "sources": sum(len(scope.sources) for scope in scopes),
+            "watermark_ns": min((scope.released_to or 0 for scope in scopes if not scope.closed), default=0),
+        }
 
 
 def _reason(text: str) -> str:

@@ -115,7 +115,7 @@ class Scope:
                 rows = rows[~too_late]
         self._hold(chunk, rows, seq, time_ns, loose=False)
         if len(loose):
-            self.count("rows_detached", len(loose))
+            self.count("detached_rows", len(loose), "skew")
             self._hold(chunk, loose, seq, time_ns, loose=True)
         if self.held > self.settings.rows_held_max:
             out += self._shed()
@@ -341,7 +341,7 @@ class Scope:
             self.count("released_past", number, reason)
         self._tell(done.edges)
         self.count("windows", 1)
-        self.count("rows_merged", left)
+        self.count("events_out", left)
         yield from self._records(done, done.edges, done.ends, start, end, sum(past.values()))
         self._tidy()
 

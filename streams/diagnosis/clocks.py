@@ -42,7 +42,7 @@ class Clocks:
         # cause clock, effect clock, effect's time, key, kind: one row a violated edge
         self.violated = np.empty((0, 5), np.int64)
         self.spreads: dict[int, deque[float]] = {}
-        self.skewed: dict[tuple[int, int], list[int]] = {}  # (group, clock) -> [collectives, first ns, sum of ns]
+        self.skewed: dict[tuple[int, int], list[int]] = {}  # (group, clock) -> [collectives, first ns, sum of ns, last ns]
         self.considered: dict[int, int] = {}  # collectives by group
 
     def update(self, edges: WindowEdges, found: Collectives, directory: Directory) -> list[Claim]:
@@ -205,16 +205,18 @@ class Clocks:
             trail.append(spread)
             self.considered[group] = self.considered.get(group, 0) + 1
             for place in np.flatnonzero((np.abs(off) > limit) & (clock >= 0)):
-                entry = self.skewed.setdefault((group, int(clock[place])), [0, int(found.end_ns[k]), 0])
+                entry = self.skewed.setdefault((group, int(clock[place])), [0, int(found.end_ns[k]), 0, 0])
                 entry[0] += 1
                 entry[2] += int(off[place])
+                entry[3] = int(found.end_ns[k])
+        self.skewed = {key: entry for key, entry in self.skewed.items() if entry[3] >= edges.end_ns - HOLD_NS}
 
     def _suspects(self, directory: Directory, covered: set[str]) -> list[Claim]:
         """Clocks with skewed ends that no blame explains; if all clocks below one are skewed, that one."""
         blamed = {clock for clock, name in enumerate(directory.clocks.names) if name in covered}
         suspects: dict[int, list[int]] = {}
         of_group: dict[int, int] = {}
-        for (group, clock), (count, first, total) in self.skewed.items():
+        for (group, clock), (count, first, total, _) in self.skewed.items():
             if count < SKEW_COLLECTIVES_MIN or directory.above(clock) & blamed:
                 continue
             entry = suspects.setdefault(clock, [0, first, 0])

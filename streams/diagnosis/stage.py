@@ -65,6 +65,7 @@ class DiagnosisScope:
         out = []
         for finding in findings:
             self._count("findings", 1, finding.fault_class, finding.state)
+            self._count("events_out", 1)
             key = f"{finding.scope}/{finding.component}".encode()
             headers = (("tt-scope", finding.scope.encode()), ("tt-family", b"finding"), ("tt-count", b"1"))
             out.append(Output("findings", key, encode_record(finding), headers))

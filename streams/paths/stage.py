@@ -72,6 +72,8 @@ class PathsScope:
         flows = len(data["flow_id"])
         self._count("flows", flows)
         self._count("hops", len(hops))
+        self._count("links", len(found.names))
+        self._count("events_out", flows)
         out = p.Paths(
             self._settings.tenant, self._name, first.window_start_ns, first.window_end_ns, strings.table, data
         )
