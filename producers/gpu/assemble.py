@@ -52,7 +52,6 @@ class Assembly:
         tenant: str,
         scope: str | None,
         host: str | None,
-        publisher: str,
         bound_ns: int | None,
         offset_ns: Mapping[str, int],
     ) -> None:
@@ -60,7 +59,7 @@ class Assembly:
         self.facts: Counter[str] = Counter()  # things met that are no fault of the input
         contents = [(label, trace.digest) for label, trace in traces.items()]
         whole = _hash(contents, host, bound_ns, sorted(offset_ns.items()))
-        self.head = Head(tenant, scope or f"gpu-{whole[:4].hex()}", publisher, "gpu")
+        self.head = Head(tenant, scope or f"gpu-{whole[:4].hex()}", f"kineto-{whole.hex()}", "gpu")
         self.sources: list[Source] = []
         self._texts: dict[str, int] = {}
         self._value_names: dict[str, int] = {}
