@@ -253,10 +253,11 @@ def test_sender_and_receiver_of_a_pair(tmp_path: Path) -> None:
         for each in endpoints(batches(folder(tmp_path, data))[0])
         if each["kind"] == c.EdgeKind.COLLECTIVE
     ]
-    assert sorted((each["rank"], each["op"], each["role"], each["size"]) for each in found) == [
-        (0, c.Op.SEND, c.Role.ROOT, 2),
-        (1, c.Op.RECV, c.Role.MEMBER, 2),
+    assert sorted((each["rank"], each["op"], each["role"], each["point"]) for each in found) == [
+        (0, c.Op.SEND, c.Role.CAUSE, c.Point.BEGIN),
+        (1, c.Op.RECV, c.Role.EFFECT, c.Point.END),
     ]
+    assert {each["size"] for each in found} == {2}
     assert len({each["key"] for each in found}) == 1
 
 
