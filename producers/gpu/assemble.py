@@ -52,7 +52,6 @@ class Assembly:
         tenant: str,
         scope: str | None,
         host: str | None,
-        publisher: str,
         bound_ns: int | None,
         offset_ns: Mapping[str, int],
     ) -> None:
@@ -60,7 +59,7 @@ class Assembly:
         self.facts: Counter[str] = Counter()  # things met that are no fault of the input
         contents = [(label, trace.digest) for label, trace in traces.items()]
         whole = _hash(contents, host, bound_ns, sorted(offset_ns.items()))
-        self.head = Head(tenant, scope or f"gpu-{whole[:4].hex()}", publisher, "gpu")
+        self.head = Head(tenant, scope or f"gpu-{whole[:4].hex()}", f"kineto-{whole.hex()}", "gpu")
         self.sources: list[Source] = []
         self._texts: dict[str, int] = {}
         self._value_names: dict[str, int] = {}
@@ -176,11 +175,12 @@ class Assembly:
             if each.identity not in keys:
                 seed = self.head.scope if each.identity[0] == "seq" else whole
                 keys[each.identity] = int.from_bytes(_hash(seed, each.identity), "little")
+        sides = np.array([_side(each.member) for each in found], np.int64).reshape(-1, 2)
         out = _endpoints(
             np.array([start[each.member.trace] + each.member.row for each in found], np.int64),
-            c.Point.BOTH,
+            sides[:, 0],
             c.EdgeKind.COLLECTIVE,
-            np.array([_role(each.member) for each in found], np.int64),
+            sides[:, 1],
             np.array([keys[each.identity] for each in found], np.uint64),
         )
         groups = [each.member.group for each in found]
@@ -298,11 +298,12 @@ def _lane_name(lane: Lane, several: bool) -> str:
     return f"device {lane.process} {what}" if several else what
 
 
-def _role(member: collectives.Member) -> c.Role:
-    """The sender of a pair is its root: whose begin the other's end depends on."""
+def _side(member: collectives.Member) -> tuple[c.Point, c.Role]:
+    """What of the member takes part: both its points; of a pair the sender's begin, the receiver's end."""
     if member.peers is not None:
-        return c.Role.ROOT if member.op == c.Op.SEND else c.Role.MEMBER
-    return c.Role.ROOT if member.root == member.rank else c.Role.MEMBER
+        sends = member.op == c.Op.SEND
+        return (c.Point.BEGIN, c.Role.CAUSE) if sends else (c.Point.END, c.Role.EFFECT)
+    return c.Point.BOTH, c.Role.ROOT if member.root == member.rank else c.Role.MEMBER
 
 
 def _endpoints(

@@ -6,8 +6,8 @@ Launch: the host call and the device work of one correlation id. A graph launch 
 that several host calls carry names none of them and is left out.
 
 Sync, only where the trace determines both ends:
-- a device synchronisation waits, in each stream, for the last work whose launch had returned before the call
-  began (what a launch in another thread that overlaps the call started may or may not be waited for);
+- a device synchronisation waits, in each stream, for the last work launched before the call (what a launch in
+  another thread that overlaps the call started may or may not be waited for);
 - a stream or event synchronisation only if CUPTI's `cuda_sync` record of the call names the stream, and for
   an event the recording call: then for the last work of that stream launched before the call, or the
   recording;
@@ -71,32 +71,68 @@ def launches(trace: Trace) -> Launches:
     return Launches(call, rows, effects, len(ambiguous))
 
 
-@dataclass
+class _Table:
+    """Launches to one stream by one of their times, with their places in the order of the stream."""
+
+    def __init__(self, t_ns: I64, place: I64) -> None:
+        order = np.argsort(t_ns, kind="stable")
+        self._t_ns = t_ns[order]
+        self._last = np.maximum.accumulate(place[order])
+        self._first = np.minimum.accumulate(place[order][::-1])[::-1]
+
+    def last_before(self, t_ns: int) -> int:
+        """Greatest place of the launches before `t_ns`; -1 if there are none."""
+        at = int(np.searchsorted(self._t_ns, t_ns, side="left"))
+        return int(self._last[at - 1]) if at else -1
+
+    def first_after(self, t_ns: int) -> int:
+        """Least place of the launches after `t_ns`; -1 if there are none."""
+        at = int(np.searchsorted(self._t_ns, t_ns, side="right"))
+        return int(self._first[at]) if at < len(self._t_ns) else -1
+
+
 class _Stream:
-    """Work of one stream whose launch is known, in the order in which the launches returned."""
+    """Work of one stream whose launch is known.
 
-    rows: I64
-    launched: I64  # when the launch of each had returned
-    last: I64  # row that runs last among this and those before
-    began: I64  # when each launch began, in its own order
-    by_began: I64  # rows in that order
+    What one thread does is in the order of its begins. Between threads a call is before another one only if
+    it has returned, and by more than the steps of the clock hide.
+    """
 
-    def before(self, t_ns: int) -> int | None:
-        """Row of the last work launched before `t_ns`."""
-        at = int(np.searchsorted(self.launched, t_ns, side="right"))
-        return int(self.last[at - 1]) if at else None
+    def __init__(self, trace: Trace, rows: I64, call: I64, end: I64) -> None:
+        self._ran = rows[np.lexsort((rows, trace.begin_ns[rows]))]
+        place = np.arange(len(rows))
+        calls = call[self._ran]
+        self._end = end
+        self._trace = trace
+        self._margin_ns = 2 * trace.quantum_ns
+        self._returned, self._began = _Table(end[calls], place), _Table(trace.begin_ns[calls], place)
+        lanes = trace.lane[calls]
+        self._own = {
+            lane: _Table(trace.begin_ns[calls][lanes == lane], place[lanes == lane])
+            for lane in np.unique(lanes).tolist()
+        }
 
-    def after(self, t_ns: int) -> int | None:
-        """Row of the first work whose launch began at or after `t_ns`."""
-        at = int(np.searchsorted(self.began, t_ns, side="left"))
-        return int(self.by_began[at]) if at < len(self.began) else None
+    def before(self, call: int) -> int | None:
+        """Row of the last work launched before this host call."""
+        begin = int(self._trace.begin_ns[call])
+        own = self._own.get(int(self._trace.lane[call]))
+        place = self._returned.last_before(begin - self._margin_ns)
+        place = max(place, own.last_before(begin) if own else -1)
+        return int(self._ran[place]) if place >= 0 else None
+
+    def after(self, call: int) -> int | None:
+        """Row of the first work launched after this host call."""
+        own = self._own.get(int(self._trace.lane[call]))
+        places = [self._began.first_after(int(self._end[call]) + self._margin_ns)]
+        places.append(own.first_after(int(self._trace.begin_ns[call])) if own else -1)
+        place = min((each for each in places if each >= 0), default=-1)
+        return int(self._ran[place]) if place >= 0 else None
 
 
 def waits(trace: Trace, started: Launches) -> list[Ends]:
     """Both sides of every sync edge that the trace determines; sides of one edge share their number."""
     streams = _streams(trace, started.call)
     devices = {device for device, _ in streams}
-    end = trace.end_ns()
     out: list[Ends] = []
     records = _records(trace)
     calls = np.flatnonzero(np.isin(trace.kind, CALLS) & (trace.duration_ns != NULL_I64))
@@ -112,12 +148,10 @@ def waits(trace: Trace, started: Launches) -> list[Ends]:
             device = int(trace.device[record]) if record is not None else NULL_I64
             if device == NULL_I64 and len(devices) == 1:
                 device = next(iter(devices))
-            causes = [
-                stream.before(int(trace.begin_ns[row])) for key, stream in streams.items() if key[0] == device
-            ]
+            causes = [stream.before(row) for key, stream in streams.items() if key[0] == device]
         elif record is not None and _STREAM_WAIT.fullmatch(name):
             waited = streams.get((int(trace.device[record]), int(trace.stream[record])))
-            causes = [waited.before(int(trace.begin_ns[row]))] if waited else []
+            causes = [waited.before(row)] if waited else []
         elif record is not None and _EVENT_WAIT.fullmatch(name):
             causes = [_recorded(trace, record, streams, by_id)]
         thread = int(trace.lane[row])
@@ -134,7 +168,7 @@ def waits(trace: Trace, started: Launches) -> list[Ends]:
         cause = _recorded(trace, record, streams, by_id)
         if held is None or cause is None or len(waiting) != 1:
             continue
-        effect = held.after(int(end[waiting[0]]))
+        effect = held.after(waiting[0])
         if effect is not None and effect != cause:
             out.append(Ends(cause, Point.END, Role.CAUSE, record))
             out.append(Ends(effect, Point.BEGIN, Role.EFFECT, record))
@@ -142,23 +176,14 @@ def waits(trace: Trace, started: Launches) -> list[Ends]:
 
 
 def _streams(trace: Trace, call: I64) -> dict[tuple[int, int], _Stream]:
-    end = trace.end_ns()
+    """Launched work by (device, stream)."""
     launched = np.flatnonzero(call >= 0)
-    out = {}
+    end = trace.end_ns()
     keys = np.stack([trace.device[launched], trace.stream[launched]], axis=1)
-    for device, stream in np.unique(keys, axis=0).tolist() if len(launched) else ():
-        rows = launched[(keys == (device, stream)).all(axis=1)]
-        returned, began = end[call[rows]], trace.begin_ns[call[rows]]
-        # Place of each in the order in which the stream ran them.
-        place = np.empty(len(rows), np.int64)
-        ran = np.lexsort((rows, trace.begin_ns[rows]))
-        place[ran] = np.arange(len(rows))
-        by_return, by_began = np.argsort(returned, kind="stable"), np.lexsort((place, began))
-        last = rows[ran][np.maximum.accumulate(place[by_return])]
-        out[device, stream] = _Stream(
-            rows[by_return], returned[by_return], last, began[by_began], rows[by_began]
-        )
-    return out
+    return {
+        (device, stream): _Stream(trace, launched[(keys == (device, stream)).all(axis=1)], call, end)
+        for device, stream in (np.unique(keys, axis=0).tolist() if len(launched) else ())
+    }
 
 
 def _records(trace: Trace) -> dict[int, int]:
@@ -185,4 +210,4 @@ def _recorded(
     found = [each for (_, number), each in streams.items() if number == stream]
     if len(calls) != 1 or len(found) != 1:
         return None
-    return found[0].before(int(trace.begin_ns[calls[0]]))
+    return found[0].before(calls[0])

@@ -11,7 +11,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final
 
 from schemas.errors import MalformedInput, Usage
 
@@ -57,65 +57,77 @@ def _counts(path: Path, root: Path) -> bool:
     return path.is_file() and not hidden and path.name.lower().endswith(SUFFIXES)
 
 
-def _file(path: Path, name: str, use: Use, broken: Broken) -> None:
-    try:
-        with path.open("rb", buffering=0) as raw:
-            _stream(name, raw, use, broken, NESTED_MAX)
-    except READ_ERRORS as error:
-        broken(name, _why(error))
-
-
-def _stream(name: str, raw: IO[bytes], use: Use, broken: Broken, depth: int) -> None:
-    """One trace or container. Raises READ_ERRORS where it is itself what is broken."""
-    stream = io.BufferedReader(cast(io.RawIOBase, raw), BUFFER_BYTES)  # it needs readinto and no more
-    head = stream.peek(512)[:512]
-    if depth == 0 and (head[:2] == b"\x1f\x8b" or head[257:262] == b"ustar"):
-        raise MalformedInput(f"more than {NESTED_MAX} containers inside each other")
-    if head[:2] == b"\x1f\x8b":
-        with gzip.GzipFile(fileobj=stream) as unpacked:
-            _stream(name, unpacked, use, broken, depth - 1)  # type: ignore[arg-type]  # reads as IO[bytes]
-    elif head[257:262] == b"ustar":
-        _archive(name, stream, use, broken, depth - 1)
-    else:
-        use(name, stream)
-
-
 class _Container(MalformedInput):
     """The archive around a trace is what is broken, not the trace."""
 
 
-class _Member(io.RawIOBase):
-    """A trace inside an archive, whose errors tell on which side of it they arose."""
+class _Raw(io.RawIOBase):
+    """A stream by a function that reads at most so many bytes; none means the end."""
 
-    def __init__(self, name: str, body: IO[bytes]) -> None:
-        self._name = name
-        self._body = body
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        try:
-            data = self._body.read(len(buffer))
-        except READ_ERRORS as error:
-            raise _Container(f"{_why(error)} in {self._name}; what follows is lost") from None
+        data = self._read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
 
-def _archive(name: str, stream: IO[bytes], use: Use, broken: Broken, depth: int) -> None:
+def _file(path: Path, name: str, use: Use, broken: Broken) -> None:
+    try:
+        with path.open("rb", buffering=0) as raw:
+            _stream(name, raw.read, use, broken, NESTED_MAX)
+    except _Container as error:
+        broken(name, str(error))
+    except READ_ERRORS as error:
+        broken(name, f"{_why(error)}; left out")
+
+
+def _stream(name: str, read: Callable[[int], bytes], use: Use, broken: Broken, depth: int) -> None:
+    """One trace or container. Raises READ_ERRORS where it is itself what is broken."""
+    stream = io.BufferedReader(_Raw(read), BUFFER_BYTES)
+    head = stream.peek(512)[:512]
+    packed, archived = head[:2] == b"\x1f\x8b", head[257:262] == b"ustar"
+    if depth == 0 and (packed or archived):
+        raise MalformedInput(f"more than {NESTED_MAX} containers inside each other")
+    if packed:
+        with gzip.GzipFile(fileobj=stream, mode="rb") as unpacked:
+            # One step at a time: what was unpacked before a cut is still read.
+            _stream(name, unpacked.read1, use, broken, depth - 1)
+    elif archived:
+        _archive(stream, use, broken, depth - 1)
+    else:
+        use(name, stream)
+
+
+def _archive(stream: IO[bytes], use: Use, broken: Broken, depth: int) -> None:
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
             if not member.isfile() or PurePosixPath(member.name).name.startswith("."):
                 continue
-            body = archive.extractfile(member)
-            assert body is not None, "a regular member has content"
             try:
-                _stream(member.name, _Member(member.name, body), use, broken, depth)  # type: ignore[arg-type]
+                _stream(member.name, _member(archive, member), use, broken, depth)
             except _Container:
                 raise
             except READ_ERRORS as error:
-                broken(member.name, _why(error))  # the archive itself can go on
+                broken(member.name, f"{_why(error)}; left out")  # the archive itself can go on
+
+
+def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Callable[[int], bytes]:
+    """Reads a file of an archive; its errors are the archive's."""
+    body = archive.extractfile(member)
+    assert body is not None, "a regular member has content"
+
+    def read(size: int) -> bytes:
+        try:
+            return body.read(size)
+        except READ_ERRORS as error:
+            raise _Container(f"{_why(error)} in {member.name}; that and what follows is left out") from None
+
+    return read
 
 
 def _why(error: BaseException) -> str:

@@ -33,7 +33,6 @@ class Options:
     host: str | None = None
     clock_bound_ns: int | None = None
     clock_offset_ns: Mapping[str, int] = field(default_factory=dict)
-    publisher: str = "kineto"
     rows_max: int = ROWS_MAX
 
 
@@ -70,7 +69,6 @@ def read(paths: Sequence[Path], options: Options, report: KinetoReport) -> Itera
         tenant=options.tenant,
         scope=options.scope,
         host=options.host,
-        publisher=options.publisher,
         bound_ns=options.clock_bound_ns,
         offset_ns=options.clock_offset_ns,
     )
@@ -79,7 +77,7 @@ def read(paths: Sequence[Path], options: Options, report: KinetoReport) -> Itera
     if report.ranks:
         opened = [(c.Control.OPEN, report.ranks, "ranks")]
         report.batches += 1
-        yield control(options.tenant, report.scope, options.publisher, opened)
+        yield control(options.tenant, report.scope, whole.head.publisher, opened)
     for batch in whole.batches(options.rows_max):
         report.events += batch.count
         report.batches += 1
@@ -94,7 +92,7 @@ def _collect(paths: Sequence[Path], report: KinetoReport) -> dict[str, Trace]:
         parsed.append((name, kineto.parse(stream)))
 
     def broken(name: str, why: str) -> None:
-        report.warn(f"{name}: {why}; left out")
+        report.warn(f"{name}: {why}")
         report.skip("unreadable file")
 
     files.visit(paths, use, broken)
@@ -102,8 +100,8 @@ def _collect(paths: Sequence[Path], report: KinetoReport) -> dict[str, Trace]:
     for name, trace in sorted(parsed, key=lambda each: each[0]):
         label = _label(name, trace)
         if label in by_label:
-            first = by_label[label][0]
-            report.warn(f"{name}: rank {label} was read from {first} already; left out")
+            claim = f"is called {label!r}" if trace.rank is None else f"claims rank {label}"
+            report.warn(f"{name}: {claim}, as {by_label[label][0]} does; left out")
             report.skip("rank given twice", trace.events)
             continue
         by_label[label] = name, trace
@@ -118,7 +116,8 @@ def _collect(paths: Sequence[Path], report: KinetoReport) -> dict[str, Trace]:
         if not len(trace):
             report.warn(f"{name}: holds no complete event")
     if not by_label:
-        raise MalformedInput(report.warnings[0] if report.warnings else "no trace was given")
+        more = f" (and {len(report.warnings) - 1} more)" if len(report.warnings) > 1 else ""
+        raise MalformedInput(f"{report.warnings[0]}{more}" if report.warnings else "no trace was given")
     report.files = len(by_label)
     report.ranks = sum(trace.rank is not None for _, trace in by_label.values())
     order = sorted(

@@ -29,7 +29,7 @@ def gpu(
         ),
     ],
     host: Annotated[
-        str | None, typer.Option("--host", metavar="NAME", help="Host of the ranks, where no trace names it.")
+        str | None, typer.Option("--host", metavar="NAME", help="Host of all ranks, whatever the traces say.")
     ] = None,
     clock_bound: Annotated[
         str | None,
