@@ -55,15 +55,13 @@ class Mesh:
         self.rounds += 1
         host = np.concatenate([self._sender, self._receiver])
         at = np.concatenate([sent, arrived])
-        order = np.lexsort((at, host))  # a socket's rows in program order
-        kind = np.repeat([ProbeKind.SEND, ProbeKind.RECEIVE], pairs)
         more = {
-            "kind": kind[order],
-            "peer": np.concatenate([self._receiver, self._sender])[order],
-            "sender": np.tile(self._sender, 2)[order],
-            "number": np.tile(number, 2)[order],
+            "kind": np.repeat([ProbeKind.SEND, ProbeKind.RECEIVE], pairs),
+            "peer": np.concatenate([self._receiver, self._sender]),
+            "sender": np.tile(self._sender, 2),
+            "number": np.tile(number, 2),
         }
-        return Rows(self._shape.service(host, PROBE)[order], at[order], at[order], more)
+        return Rows(self._shape.service(host, PROBE), at, at, more)
 
 
 class Daemons:

@@ -16,7 +16,7 @@ U64 = NDArray[np.uint64]
 class Rows:
     """Rows of one family: source (number in the cluster), true begin and end (ns since the start), and more.
 
-    All arrays have one length. Rows of one source stand in program order, and so do their ends.
+    All arrays have one length. Of an ordered source, no row ends before one that begins earlier.
     """
 
     source: I64
@@ -58,7 +58,7 @@ class Pending:
         self._parts: list[Rows] = []
 
     def add(self, rows: Rows) -> None:
-        """Take rows; those of one source must come in program order."""
+        """Take rows that begin no earlier than those that were taken before, by source."""
         self._parts.append(rows)
 
     def take(self, now_ns: int) -> Rows | None:
