@@ -15,6 +15,9 @@ _TAGS = (0x8100, 0x88A8, 0x9100)
 _MPLS = (0x8847, 0x8848)
 # Other types of frame that switches report: ARP, LACP, PAUSE, LLDP, PTP, RoCEv1, MACsec, PPPoE, EAPOL.
 _OTHER = (0x0806, 0x8809, 0x8808, 0x88CC, 0x88F7, 0x8915, 0x88E5, 0x8863, 0x8864, 0x888E)
+# What is seen behind IPv6 headers: extensions, and TCP, UDP, ICMPv6, tunnels, ESP, none, OSPF, PIM, SCTP...
+_FOLLOW_IPV6 = frozenset((0, 4, 6, 17, 41, 43, 44, 46, 47, 50, 51, 58, 59, 60, 88, 89, 103, 112, 115, 132, 135, 136, 137,
+                          139, 140, 253, 254))  # fmt: skip
 _EXTENSIONS = (0, 43, 60, 135, 139, 140)  # IPv6 headers of 8 + 8·n bytes that lead to another
 
 
@@ -44,11 +47,15 @@ def read(scan: Scan, begin: int, end: int, told: str, options_first: bool = True
         return of_type(scan, begin, end, told, options_first), True
     except MalformedInput as first:
         for other in (ETHERNET, IPV4, IPV6):
-            if other != told:
-                try:
-                    return of_type(scan, begin, end, other, options_first), False
-                except MalformedInput:
-                    continue
+            if other == told:
+                continue
+            try:
+                packet = of_type(scan, begin, end, other, options_first)
+            except MalformedInput:
+                continue
+            # Four bits make an IP header of much: against the report's word, its length must agree as well.
+            if other == ETHERNET or not packet.cut and end - packet.end < 4:
+                return packet, False
         raise first
 
 
@@ -134,6 +141,8 @@ def _ipv6(scan: Scan, begin: int, end: int, options_first: bool) -> Packet:
         src=field(begin + 8, 128), dst=field(begin + 24, 128), length=length, dscp=field(begin, 6, 4),
     )  # fmt: skip
     at, kind = begin + 40, scan.value(field(begin + 6, 8))
+    if kind not in _FOLLOW_IPV6:
+        raise MalformedInput(f"no IPv6 header: next header {kind}", f"byte {begin + 6}")
     for _ in range(8):
         if kind == 44 and at + 8 <= end:  # fragment: only the first holds the next header's beginning
             if not scan.equals(field(at + 2, 13), 0):

@@ -109,7 +109,7 @@ def _report_10(scan: Scan, dialect: Dialect) -> DatagramLayout:
     length, following = scan.value(field(0, 4, 4)), scan.value(field(1, 3))
     bits = scan.value(field(1, 6, 3))
     needed = 4 + bits.bit_count()
-    if length < needed or following > 2:
+    if not needed <= length <= 10 or following > 2:
         raise MalformedInput(
             f"no report 1.0: {length} words of header for {needed}, next protocol {following}", "byte 0"
         )
@@ -117,6 +117,8 @@ def _report_10(scan: Scan, dialect: Dialect) -> DatagramLayout:
     flags, rest = _flags(scan, 2, 1 if dialect.flags_first else 7), field(2, 6, 4 if dialect.flags_first else 1)
     warnings = NO_WARNING if scan.equals(rest, 0) else IntWarning.RESERVED
     if length > needed:
+        if warnings:
+            raise MalformedInput("no report 1.0: wrong length and reserved bits set", "byte 0")
         warnings |= IntWarning.METADATA_LENGTH
     stamp = field(12, 32)
     _, optional, _ = slice_fields(bits, 6, REPORT_10, 16)
@@ -163,10 +165,14 @@ def _individual(scan: Scan, dialect: Dialect, at: int, end: int, warnings: IntWa
     if kind > 2 or inner > 5:
         raise MalformedInput(f"no report 2.0: type {kind}, inner type {inner}", f"byte {at}")
     if not scan.equals(field(at + 3, 4, 4), 0):
+        if warnings:
+            raise MalformedInput("no report 2.0: wrong version and reserved bits set", f"byte {at}")
         warnings |= IntWarning.RESERVED
     begin = at + 4
     if length == 255:
         stop = end
+        if stop - begin < 4 * 255:
+            raise Cut("a report is cut", f"byte {end}, {begin + 4 * 255} or more needed")
     elif length == 0 and (kind or inner):
         # Contents must follow, and only the datagram's end says how much.
         stop, warnings = end, warnings | IntWarning.REPORT_LENGTH
@@ -179,6 +185,7 @@ def _individual(scan: Scan, dialect: Dialect, at: int, end: int, warnings: IntWa
     if kind == 0 and metadata:
         raise MalformedInput(f"a report of type 0 with metadata: {metadata} words", f"byte {at}")
     if kind == 2:
+        _strict(flags, warnings, at)
         warnings |= IntWarning.REPORT_TYPE
         return ReportLayout(at, stop, flags, warnings, own, (), None, None)
     starts = [begin]
@@ -189,15 +196,20 @@ def _individual(scan: Scan, dialect: Dialect, at: int, end: int, warnings: IntWa
         needed, fields, unknown = slice_fields(bits, 16, REPORT_20, begin + 8)
         warnings |= IntWarning.RESERVED if unknown else NO_WARNING
         starts, warnings = _starts(scan, begin, needed, metadata, warnings)
-        if begin + 8 + 4 * needed > stop:
+        starts = [start for start in starts if start <= stop]
+        if not starts or begin + 8 + 4 * needed > stop:
             raise Cut("a report's metadata is cut", f"byte {stop}")
         own = HopLayout(at, starts[0] - at, node + fields, None)
     has_own = len(own.fields) > 1
     if inner in (0, 2):
+        if inner == 0 and starts[0] != stop:
+            raise MalformedInput(f"a report without a packet has contents: {stop - starts[0]} bytes", f"byte {at}")
+        _strict(flags, warnings, at)
         return ReportLayout(at, stop, flags, warnings, own, (), None, None)
     if inner == 1:
         told, begin, stop_ = _packet_in_tlv(scan, starts[0], stop)
         if told is None:
+            _strict(flags, warnings, at)
             return ReportLayout(at, stop, flags, warnings, own, (), None, None)
         report = _report(scan, dialect, at, begin, stop_, told, flags, warnings, own, has_own, None)
         return report._replace(end=stop)
@@ -210,6 +222,12 @@ def _individual(scan: Scan, dialect: Dialect, at: int, end: int, warnings: IntWa
             if place == len(starts) - 1:
                 raise
     raise AssertionError("a report has at least one place where its packet may begin")
+
+
+def _strict(flags: ReportFlag, warnings: IntWarning, at: int) -> None:
+    """Refuse a report that deviates where no packet in it shows that it is a report at all."""
+    if warnings or not flags & (ReportFlag.DROP | ReportFlag.QUEUE | ReportFlag.FLOW):
+        raise MalformedInput("no report 2.0: no packet, and not as the format wants it", f"byte {at}")
 
 
 def _starts(

@@ -92,7 +92,7 @@ class UdpCollector:
             origin=f"udp {self.address}",
             seq_bits=28 - options.dialect.hw_id_bits,
         )
-        self._buffer = np.zeros(BUFFER_BYTES, np.uint8)
+        self._begin_block()
         self._targets: dict[str, bytes] = {}
         report.dropped_by_kernel = 0
 
@@ -115,62 +115,69 @@ class UdpCollector:
         emit(control(options.tenant, options.scope, self._publisher, [(Control.OPEN, 1, "hosts")]))
         ready = poll()
         ready.register(self._socket, POLLIN)
-        beat_at, last = self._clock.monotonic(), 0
+        beat_at, last = self._clock.monotonic() + HEARTBEAT_S, 0
         while not stop.is_set():
-            wait_s = max(0.0, beat_at - self._clock.monotonic())
-            ready.poll(round(1000 * wait_s))
+            ready.poll(max(0, round(1000 * (beat_at - self._clock.monotonic()))))
             before_ns = self._clock.now_ns_utc()
-            datagrams, drained = self._receive()
-            # Never back: a promise holds even if the host's clock is set back.
-            if drained:
-                last = max(last, before_ns - WINDOW_NS)
-            elif len(datagrams):
-                last = max(last, int(datagrams.stamp_ns[-1]) - WINDOW_NS)
-            sent = 0
-            for item in self._collector.take(datagrams, last) if len(datagrams) else ():
-                emit(item)
-                sent += isinstance(item, Batch)
+            drained = self._receive()
             now = self._clock.monotonic()
-            if not sent and now >= beat_at:
-                self._count_drops(emit)
-                emit(self._collector.heartbeat(last))
-            if sent or now >= beat_at:
-                beat_at = now + HEARTBEAT_S
-        self._count_drops(emit)
+            if drained and now < beat_at:
+                continue
+            beat_at = now + HEARTBEAT_S
+            # Never back: a promise holds even if the host's clock is set back.
+            last = max(last, (before_ns if drained else self._stamp[-1]) - WINDOW_NS)
+            self._publish(emit, last)
+        self._receive()
+        self._publish(emit, last)
         emit(self._collector.heartbeat(last, final=True))
         self._collector.finish()
 
-    def _receive(self) -> tuple[Datagrams, bool]:
-        """What waits in the socket, up to a block, and whether that was all."""
+    def _publish(self, emit: Callable[[Batch | DeadLetter], None], watermark_ns: int) -> None:
+        """Emit what was received, or a heartbeat where nothing was."""
+        self._count_drops(emit)
+        sent = 0
+        if self._at:
+            for item in self._collector.take(self._received(), watermark_ns):
+                emit(item)
+                sent += isinstance(item, Batch)
+        if not sent:
+            emit(self._collector.heartbeat(watermark_ns))
+
+    def _receive(self) -> bool:
+        """Read what waits in the socket, up to a block; whether that was all."""
         buffer = memoryview(self._buffer)
-        at: list[int] = []
-        size: list[int] = []
-        stamp: list[int] = []
-        ends: list[tuple[bytes, bytes]] = []
-        begin, drained = 0, False
-        while len(at) < BLOCK_MAX and begin + DATAGRAM_BYTES_MAX <= BUFFER_BYTES:
+        while len(self._at) < BLOCK_MAX and self._filled + DATAGRAM_BYTES_MAX <= BUFFER_BYTES:
+            begin = self._filled
             try:
                 count, ancillary, _, sender = self._socket.recvmsg_into(
                     [buffer[begin : begin + DATAGRAM_BYTES_MAX]], _CONTROL_BYTES
                 )
             except BlockingIOError:
-                drained = True
-                break
-            when, target = self._ancillary(ancillary)
-            at.append(begin)
-            size.append(count)
-            stamp.append(when)
-            ends.append((self._bytes_of(sender[0]), target))
-            begin += count
-        words = np.frombuffer(b"".join(src + dst for src, dst in ends), ">u8").reshape(-1, 4).T
-        words = words.astype(np.uint64)
-        return (
-            Datagrams(
-                self._buffer, np.array(at, np.int64), np.array(size, np.int64), np.array(stamp, np.int64),
-                words[:2], words[2:], np.full(len(at), self.port, np.int64),
-            ),
-            drained,
-        )  # fmt: skip
+                return True
+            stamp_ns, target = self._ancillary(ancillary)
+            self._at.append(begin)
+            self._size.append(count)
+            self._stamp.append(stamp_ns)
+            self._ends.append(self._bytes_of(sender[0]) + target)
+            self._filled += count
+        return False
+
+    def _received(self) -> Datagrams:
+        """The block of datagrams read so far; the next goes into a buffer of its own."""
+        words = np.frombuffer(b"".join(self._ends), ">u8").reshape(-1, 4).T.astype(np.uint64)
+        port = np.full(len(self._at), self.port, np.int64)
+        at, size, stamp = (np.array(part, np.int64) for part in (self._at, self._size, self._stamp))
+        block = Datagrams(self._buffer, at, size, stamp, words[:2], words[2:], port)
+        self._begin_block()
+        return block
+
+    def _begin_block(self) -> None:
+        self._buffer = np.empty(BUFFER_BYTES, np.uint8)
+        self._at: list[int] = []
+        self._size: list[int] = []
+        self._stamp: list[int] = []
+        self._ends: list[bytes] = []
+        self._filled = 0
 
     def _ancillary(self, ancillary: list[tuple[int, int, bytes]]) -> tuple[int, bytes]:
         """Kernel stamp (ns UTC) and destination address of a datagram."""
