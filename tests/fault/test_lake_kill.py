@@ -23,8 +23,8 @@ def test_killed_at_every_step_the_lake_has_every_row_once(tmp_path: Path) -> Non
     kept, lake = tmp_path / "log", tmp_path / "lake"
     kept.write_bytes(pickle.dumps(log))
     for commit, step in ((1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (2, 4), (3, 5)):
-        command = [sys.executable, "-m", "tests.fault.sink_worker", lake, kept, str(commit), str(step)]
-        done = subprocess.run(command, cwd=REPO, capture_output=True, timeout=60)
+        command = [sys.executable, "-m", "tests.fault.sink_worker", str(lake), str(kept)]
+        done = subprocess.run([*command, str(commit), str(step)], cwd=REPO, capture_output=True, timeout=60)
         assert (done.returncode, done.stderr) == (-signal.SIGKILL, b"")
     # Commits that came to their fourth step or beyond: one, then one of two, then three.
     assert Sink(lake, log).at == 5
