@@ -22,7 +22,7 @@ from sinks.layout import SEED_FOLDER, sql_type
 from sinks.tables import TABLES
 from tests.lakes import Sink, records, topic
 from tests.parts import START_NS, Maker
-from tests.unit.test_lake_tables import INCIDENT
+from tests.unit.test_lake_records import INCIDENT
 
 IN_OPEN = 0x20
 
