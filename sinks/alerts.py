@@ -5,10 +5,14 @@ The fold is pure and small: which alert an incident's record means, if any. The 
 """
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from schemas.errors import MalformedInput, UnknownSchema
+from schemas.processor import Output, Record, Ref
 from schemas.records import Incident
+from sinks.reading import read_one
 
 REMEMBERED = 10_000  # incidents kept for telling a repeat; the oldest are forgotten first
 
@@ -34,6 +38,15 @@ class Alert:
         """As one JSON line, with the place of the incident's record in the log."""
         named = {("class" if key == "fault_class" else key): value for key, value in asdict(self).items()}
         return json.dumps({**named, "partition": partition, "offset": offset}, separators=(",", ":"))
+
+
+def alert_id(line: str) -> str:
+    """The id in a line as written by `Alert.line`; empty for any other text."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return ""
+    return str(value.get("alert_id", "")) if isinstance(value, dict) else ""
 
 
 class AlertBook:
@@ -71,3 +84,69 @@ class AlertBook:
             at_ns=at_ns,
             text=f"{incident.fault_class} of {incident.component_kind} {incident.component} {done}{sure}",
         )
+
+
+class AlertProcessor:
+    """The stage `alerts` of one tenant: incidents in, JSON lines out."""
+
+    name = "alerts"
+    inputs: tuple[str, ...] = ("incidents",)
+    outputs: tuple[str, ...] = ("alerts",)
+    joins = False
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+
+    def start(self, partition: int, snapshot: bytes | None) -> "AlertTask":
+        """A task for one partition. Raises MalformedInput for a broken snapshot."""
+        return AlertTask(snapshot)
+
+
+class AlertTask:
+    """One partition of `incidents`; keeps which alerts were told."""
+
+    def __init__(self, snapshot: bytes | None) -> None:
+        self._next: dict[str, int] = {}
+        self._book = AlertBook()
+        self._unused: Counter[tuple[str, ...]] = Counter()
+        if snapshot:
+            try:
+                state = json.loads(snapshot)
+                self._next = {str(topic): int(offset) for topic, offset in state["next"].items()}
+                self._book = AlertBook(state["told"])
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise MalformedInput(f"the snapshot of alerts cannot be read: {error}") from error
+
+    @property
+    def next_offset(self) -> Mapping[str, int]:
+        return self._next
+
+    def process(self, record: Record) -> list[Output]:
+        """The alert of one record as a JSON line, if it means one; a broken record is counted."""
+        self._next[record.topic] = record.log_offset + 1
+        try:
+            alert = self._book.take(read_one(Incident, record))
+        except (MalformedInput, UnknownSchema) as error:
+            self._unused["unknown_schema" if isinstance(error, UnknownSchema) else "malformed",] += 1
+            return []
+        if alert is None:
+            return []
+        line = alert.line(record.partition, record.offset)
+        return [Output("alerts", alert.alert_id.encode(), line.encode())]
+
+    def pending(self) -> bool:
+        return False
+
+    def snapshot(self) -> bytes:
+        """Where the task stands, and the alerts told."""
+        return json.dumps({"next": self._next, "told": self._book.told}, separators=(",", ":")).encode()
+
+    def refs(self) -> Sequence[Ref]:
+        return ()
+
+    def reload(self, record: Record, first: int, last: int) -> None:
+        raise AssertionError("a task of alerts holds no rows between records")
+
+    def counters(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:
+        """Records that could not be read, by reason; what was sent is counted by the outlet."""
+        return {"deadlettered": self._unused}

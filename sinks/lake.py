@@ -31,6 +31,7 @@ from sinks import routes, tables, windows
 from sinks.alerts import AlertBook
 from sinks.arrow import assemble, constant, gathered, single, texts
 from sinks.layout import folder
+from sinks.reading import read_one
 
 HEADER_REASON = "tt-reason"  # of a late batch
 # Which tables each topic feeds; every topic may give dead letters.
@@ -206,7 +207,7 @@ class LakeTask:
             yield "links", window.window_start_ns, routes.links(window)
 
     def _finding(self, record: Record) -> Iterator[Piece]:
-        f = _record(records.Finding, record)
+        f = read_one(records.Finding, record)
         self._own(f.tenant)
         row = [f.scope, f.finding_id, f.fault_class, f.component_kind, f.component, f.state, f.confidence]
         row += [f.onset_ns, f.window_start_ns, f.window_end_ns, f.victims, f.evidence]
@@ -214,7 +215,7 @@ class LakeTask:
         yield "findings", f.window_start_ns, single(tables.FINDINGS, row)
 
     def _incident(self, record: Record) -> Iterator[Piece]:
-        i = _record(records.Incident, record)
+        i = read_one(records.Incident, record)
         self._own(i.tenant)
         row = [i.incident_id, i.scope, i.fault_class, i.component_kind, i.component, i.confidence, i.onset_ns]
         row += [i.detected_ns, i.resolved_ns, i.victims, i.evidence, i.state, i.findings]
@@ -252,7 +253,7 @@ class LakeTask:
         yield "late", append_to_tai(record.append_ms), rows
 
     def _deadletter(self, record: Record) -> Iterator[Piece]:
-        d = _record(records.DeadLetter, record)
+        d = read_one(records.DeadLetter, record)
         self._own(d.tenant)
         at_ns = append_to_tai(d.append_ms)
         row = [d.reason, d.topic, d.partition, d.offset, at_ns, d.payload, d.detail, d.events]
@@ -281,13 +282,6 @@ def _stated(record: Record) -> int:
     """Events of a record as its header says."""
     count = record.header(topics.HEADER_COUNT) or b""
     return int(count) if count.isdigit() else 0
-
-
-def _record(kind: type[records.T], record: Record) -> records.T:
-    value = codec.decode_record(record.value or b"")
-    if value["_type"] != kind.__name__:
-        raise MalformedInput(f"a {value['_type']} where a {kind.__name__} was expected")
-    return records.read(kind, value)
 
 
 @lru_cache(maxsize=65_536)

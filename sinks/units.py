@@ -105,7 +105,7 @@ class LakeOutlet:
         on_unit: Callable[[], None] = lambda: None,
         before_step: Callable[[int], None] = lambda step: None,
     ) -> None:
-        self.root = root.absolute()
+        self.root = root.resolve()
         self._tenant = tenant
         self._topic_of = topic_of
         self._tables = tables

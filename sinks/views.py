@@ -8,6 +8,7 @@ files: so whatever a query finds of a unit, it finds whole, also while a sink wr
 is written again when that has changed; `connect` needs no such file and takes no lock on it.
 """
 
+import glob
 import os
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from sinks.layout import SEED_FOLDER, Table, sql_type
 from sinks.tables import TABLES
 
 FILE = "tempotrace.duckdb"
+LISTING = "tempotrace.sql"  # the statements in it, for other programs and to see whether it is current
 CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -31,7 +33,7 @@ def prepare(root: Path) -> None:
 
     Raises Setup if the lake cannot be written.
     """
-    root = root.absolute()
+    root = root.resolve()
     try:
         root.mkdir(parents=True, exist_ok=True)
         for table in TABLES.values():
@@ -46,11 +48,12 @@ def connect(root: Path) -> duckdb.DuckDBPyConnection:
 
     Raises Setup if there is no lake.
     """
-    root = root.absolute()
+    root = root.resolve()
     if not (root / "events" / SEED_FOLDER / "seed.parquet").is_file():
         raise Setup(f"{root} is no lake: `tempotrace sink lake --lake DIR` makes one")
     connection = duckdb.connect(config=CONFIG)
-    _define(connection, root)
+    for statement in statements(root):
+        connection.execute(statement)
     return connection
 
 
@@ -60,27 +63,26 @@ def units_sql(root: Path) -> str:
     A unit is superseded by one of a higher generation that reaches as far; only units of generation 1 and
     above are opened for that.
     """
-    folder = _quoted(f"{root}/_units/")
-    parts = f"string_split(substr(file, length({folder}) + 1), '/')"
-    numbers = "string_split(parse_filename(file, true), '-')"
-    listed = f"SELECT {parts} AS at, {numbers} AS numbers FROM glob({_quoted(f'{root}/_units/*/*/*/*.json')})"
+    here = glob.escape(str(root))
+    listed = (
+        "SELECT string_split(file, '/')[-4:] AS at, string_split(parse_filename(file, true), '-') AS numbers "
+        f"FROM glob({_quoted(f'{here}/_units/*/*/*/*.json')})"
+    )
     covers = (
-        f"SELECT string_split(substr(filename, length({folder}) + 1), '/')[1:3] AS home, "
-        "string_split(parse_filename(filename, true), '-')[1]::BIGINT AS first, "
-        "string_split(parse_filename(filename, true), '-')[2]::BIGINT AS generation, "
-        "(content::JSON ->> 'last')::BIGINT AS last "
-        f"FROM read_text({_quoted(f'{root}/_units/*/*/*/*-[1-9]*.json')})"
+        "SELECT string_split(filename, '/')[-4:-2] AS home, (content::JSON ->> 'last')::BIGINT AS last, "
+        "string_split(parse_filename(filename, true), '-')::BIGINT[] AS numbers "
+        f"FROM read_text({_quoted(f'{here}/_units/*/*/*/*-[1-9]*.json')})"
     )
     return (
         f"SELECT replace(array_to_string(u.at, '.'), '.json', '.parquet') AS unit FROM ({listed}) u "
-        f"WHERE NOT EXISTS (SELECT 1 FROM ({covers}) c WHERE c.home = u.at[1:3] "
-        "AND c.generation > u.numbers[2]::BIGINT AND u.numbers[1]::BIGINT BETWEEN c.first AND c.last)"
+        f"WHERE NOT EXISTS (SELECT 1 FROM ({covers}) c WHERE c.home = u.at[:3] "
+        "AND c.numbers[2] > u.numbers[2]::BIGINT AND u.numbers[1]::BIGINT BETWEEN c.numbers[1] AND c.last)"
     )
 
 
 def view_sql(root: Path, table: Table) -> str:
     """The query behind a table's view: the columns of CONTRACTS.md, then the partition's date and hour."""
-    files = _quoted(f"{root}/{table.name}/*/*/*/*.parquet")
+    files = _quoted(f"{glob.escape(str(root))}/{table.name}/*/*/*/*.parquet")
     schema = ", ".join(
         f"{place}: {{name: '{field.name}', type: '{sql_type(field.type)}', default_value: NULL}}"
         for place, field in enumerate(table.fields, 1)
@@ -94,14 +96,12 @@ def view_sql(root: Path, table: Table) -> str:
 
 MACROS = {
     "clock_states": (
-        "()",
         "The last state of every clock.",
         "SELECT * FROM clocks QUALIFY row_number() OVER "
         "(PARTITION BY tenant, scope, clock_id ORDER BY window_start_ns DESC, epoch DESC, as_of_ns DESC) = 1 "
         "ORDER BY tenant, scope, clock_id",
     ),
     "inversions": (
-        "()",
         "By scope and kind of edge: edges, their verdicts, inversions before and after repair.",
         "WITH w AS (SELECT tenant, scope, kind, sum(raw) AS inversions_raw, sum(after) AS inversions_after "
         "FROM ("
@@ -119,7 +119,6 @@ MACROS = {
         "SELECT * FROM e JOIN w USING (tenant, scope, kind) ORDER BY tenant, scope, kind",
     ),
     "rank_waits": (
-        "()",
         "By scope and rank: how often the rank arrived last at a collective, how long it waited for others, "
         "how long others waited for it. From durations on each rank's own clock, so no clock's error "
         "matters: who arrives last has the shortest collective.",
@@ -136,7 +135,6 @@ MACROS = {
         "FROM m WHERE members > 1 GROUP BY ALL ORDER BY delayed_ns DESC, tenant, scope, rank",
     ),
     "violations": (
-        "()",
         "Edges that contradict the bounds of the clocks, by the two sources' ranks and clocks.",
         "SELECT tenant, scope, kind, cause_rank, cause_clock, effect_rank, effect_clock, count(*) AS edges, "
         "min(gap_ns + diff_bound_ns) AS worst_ns, count(*) FILTER (assumed) AS assumed FROM edges "
@@ -145,20 +143,23 @@ MACROS = {
 }
 
 
-def _define(connection: duckdb.DuckDBPyConnection, root: Path) -> None:
+def statements(root: Path) -> list[str]:
+    """The SQL that makes all views and macros of a lake, in order."""
+    out = []
     for table in TABLES.values():
         query = view_sql(root, table)
         if table.name == "incidents":
-            connection.execute(f"CREATE OR REPLACE VIEW incident_updates AS {query}")
+            out.append(f"CREATE OR REPLACE VIEW incident_updates AS {query}")
             query = (
                 "SELECT * FROM incident_updates QUALIFY row_number() OVER (PARTITION BY tenant, incident_id "
                 "ORDER BY log_offset DESC) = 1"
             )
-        connection.execute(f"CREATE OR REPLACE VIEW {table.name} AS {query}")
-        connection.execute(f"COMMENT ON VIEW {table.name} IS {_quoted(table.doc)}")
-    for name, (parameters, doc, query) in MACROS.items():
-        connection.execute(f"CREATE OR REPLACE MACRO {name}{parameters} AS TABLE {query}")
-        connection.execute(f"COMMENT ON MACRO TABLE {name} IS {_quoted(doc)}")
+        out.append(f"CREATE OR REPLACE VIEW {table.name} AS {query}")
+        out.append(f"COMMENT ON VIEW {table.name} IS {_quoted(table.doc)}")
+    for name, (doc, query) in MACROS.items():
+        out.append(f"CREATE OR REPLACE MACRO {name}() AS TABLE {query}")
+        out.append(f"COMMENT ON MACRO TABLE {name} IS {_quoted(doc)}")
+    return out
 
 
 def _seed(root: Path, table: Table) -> None:
@@ -172,37 +173,23 @@ def _seed(root: Path, table: Table) -> None:
 
 
 def _write_views(root: Path) -> None:
-    target = root / FILE
-    if target.is_file() and _current(target, root):
+    """Write the file of views unless it is there as it should be, which the file of their SQL says.
+
+    The file itself is never opened again: a program that holds it open must not be in our way, nor we in its.
+    """
+    target, listing = root / FILE, root / LISTING
+    text = "".join(f"{statement};\n" for statement in statements(root))
+    if target.is_file() and listing.is_file() and listing.read_text() == text:
         return
     draft = root / f".{FILE}.{os.getpid()}"
     draft.unlink(missing_ok=True)
-    connection = duckdb.connect(draft, config=CONFIG)
-    try:
-        _define(connection, root)
-        connection.execute(f"CREATE OR REPLACE VIEW lake AS SELECT {_quoted(_signature(root))} AS signature")
+    with duckdb.connect(draft, config=CONFIG) as connection:
+        for statement in statements(root):
+            connection.execute(statement)
         connection.execute("CHECKPOINT")
-    finally:
-        connection.close()
     draft.rename(target)
-
-
-def _current(target: Path, root: Path) -> bool:
-    """Whether the file of views is ours and fits this place and version. One in use by another stays."""
-    try:
-        with duckdb.connect(target, read_only=True, config=CONFIG) as connection:
-            found = connection.execute("SELECT signature FROM lake").fetchall()
-    except duckdb.IOException as error:
-        return "lock" in str(error)
-    except duckdb.Error:
-        return False
-    return found == [(_signature(root),)]
-
-
-def _signature(root: Path) -> str:
-    """Changes with the lake's place and with the views."""
-    queries = [view_sql(root, table) for table in TABLES.values()]
-    return "\n".join([*queries, *(f"{name} {query}" for name, (_, _, query) in MACROS.items())])
+    draft.write_text(text)
+    draft.rename(listing)
 
 
 def _quoted(text: str) -> str:

@@ -3,10 +3,13 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pyarrow as pa
+
 from schemas.processor import PartitionWork, Record
 from sinks import views
 from sinks.lake import TABLES_OF, LakeProcessor, LakeTask
 from sinks.units import LakeOutlet, TopicId
+from tests.parts import APPEND_MS
 
 TENANT = "default"
 
@@ -22,6 +25,19 @@ def records(suffix: str, values: Sequence[bytes], partition: int = 0) -> list[Re
         Record(suffix, partition, offset, 1_700_000_000_000 + 1000 * offset, b"job", value)
         for offset, value in enumerate(values)
     ]
+
+
+def take(task: LakeTask, suffix: str, value: bytes, offset: int = 0) -> dict[str, pa.Table]:
+    """The tables of one record, by name."""
+    headers = (("tt-count", b"3"), ("tt-reason", b"late"))
+    outputs = task.process(Record(suffix, 1, offset, APPEND_MS, b"job", value, headers))
+    assert len({output.topic for output in outputs}) == len(outputs)
+    return {output.topic: output.value for output in outputs}
+
+
+def fresh() -> LakeTask:
+    """A task that has read nothing."""
+    return LakeProcessor("default").start(1, None)
 
 
 class Sink:

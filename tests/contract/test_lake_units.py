@@ -9,8 +9,9 @@ import pytest
 
 from schemas import merged
 from schemas.errors import Fenced, MalformedInput
+from schemas.processor import PartitionWork
 from sinks import units, views
-from sinks.lake import TABLES_OF
+from sinks.lake import TABLES_OF, LakeProcessor
 from tests.lakes import Sink, records, topic
 from tests.parts import HOUR_NS, START_NS, Maker
 
@@ -208,9 +209,6 @@ def test_offsets_of_the_new_topic_stand_beside_those_of_the_old(tmp_path: Path) 
     new = records("merged", [merged.write(maker.part(k)) for k in range(2)])
     outlet = units.LakeOutlet(tmp_path, "default", lambda suffix: topic(suffix, "another"), TABLES_OF)
     outlet.resume("merged", 0)
-    from schemas.processor import PartitionWork
-    from sinks.lake import LakeProcessor
-
     task = LakeProcessor("default").start(0, None)
     work = PartitionWork("merged", 0, {})
     for record in new:
