@@ -6,16 +6,25 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from producers.batcher import Emit
+from producers.live import LivePublisher
 from producers.publisher import KafkaTransport, Publisher
+from producers.spool import Spool
+from schemas import topics
 from schemas.batch import Batch
+from schemas.errors import BrokerAway
 from tempotrace.cli.options import emit
+from tempotrace.clockwork import WallClock
+from tempotrace.scopes import Registration, registered
 from tempotrace.settings import Settings
+
+LIVE_PATIENCE_SECONDS: Final = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +103,60 @@ def publish(
         raise typer.Exit(130)
 
 
+def run_live(
+    work: Callable[[Emit, threading.Event], None],
+    report: Report,
+    settings: Settings,
+    *,
+    name: str,
+    tenant: str,
+    scope: str,
+    clock_id: str,
+    seconds: float | None = None,
+    as_json: bool = False,
+) -> None:
+    """Run a live producer until SIGINT, SIGTERM or `seconds`, through the spool, and print the result.
+
+    `name` names its spool, so two runs of one name exclude each other, and the second takes over what a
+    killed first one left. `clock_id` is the clock that stamps its events. Without a broker the events wait in
+    the spool. Raises MissingTopic at the start, Setup if the disk refuses, and what `work` raises.
+    """
+    spool = Spool(settings.home / "spool" / name)
+    transport = KafkaTransport(settings.kafka, patience_s=LIVE_PATIENCE_SECONDS)
+    try:
+        transport.check(topics.topic(tenant, "events"))
+    except BrokerAway as error:
+        log.warning("events wait in the spool: %s", error)
+    for reason, lost in spool.damage.items():
+        log.warning("%d bytes of the spool could not be used: %s", lost, reason)
+    live = LivePublisher(spool, transport, WallClock())
+    with stop_signals() as stop, registered(settings.scopes, [Registration(tenant, scope, clock_id, name)]):
+        live.start()
+        timer = None if seconds is None else threading.Timer(seconds, stop.set)
+        if timer is not None:
+            timer.start()
+        try:
+            work(live.emit, stop)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            waiting = live.close()
+    tell(report, 0)
+    result = {
+        "events": live.produced,
+        "batches": live.sender.batches,
+        "skipped": dict(report.skipped),
+        "lost": dict(live.lost),
+        "waiting": waiting,
+        "tenant": tenant,
+        "scope": scope,
+        **report.fields(),
+    }
+    if waiting:
+        log.warning("%d batches wait in %s for the next start", waiting, spool.folder)
+    emit(result, as_json, lambda: _say(result))
+
+
 def _send_all(
     batches: Iterator[Batch], report: Report, publisher: Publisher, stop: threading.Event | None, what: str
 ) -> None:
@@ -133,5 +196,7 @@ def _say(result: Mapping[str, Any]) -> None:
     )
     for reason, count in sorted(result["skipped"].items()):
         print(f"  skipped {count:,}: {reason}")
+    for reason, count in sorted(result.get("lost", {}).items()):
+        print(f"  lost {count:,}: {reason}")
     if result.get("stopped"):
         print("  stopped before the end of the input")
