@@ -13,8 +13,9 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from producers.cutting import messages, tables_only
+from producers.cutting import tables_only
 from producers.ledger import LossBook, OpenSources, sources_of
+from producers.message import Item, outgoing
 from producers.sender import Monotonic, Sender, decode
 from producers.spool import Spool
 from producers.transport import Transport
@@ -42,7 +43,7 @@ class LivePublisher:
         self._clock = clock
         self.sender = Sender(spool, transport, clock, retry_s)
         self._changed = threading.Condition()
-        self._queue: list[tuple[Batch, bytes]] = []
+        self._queue: list[tuple[Item, bytes]] = []
         self._queue_bytes = 0
         self._failure: BaseException | None = None
         self._closing = False
@@ -62,6 +63,11 @@ class LivePublisher:
         """Batches in the spool that are not acknowledged."""
         return self._appended - self.sender.settled
 
+    @property
+    def spool_bytes(self) -> int:
+        """Bytes of the spool on disk."""
+        return self._spool.bytes_used
+
     def start(self) -> None:
         """Begin to write and send, in two threads."""
         for work, name in ((self._write_all, "spool writer"), (self._send_all, "spool sender")):
@@ -69,9 +75,9 @@ class LivePublisher:
             self._threads.append(thread)
             thread.start()
 
-    def emit(self, batch: Batch) -> None:
-        """Take a batch. Blocks while 8 MiB wait for the disk; raises Setup if the disk refuses."""
-        pieces = list(messages(batch))
+    def emit(self, item: Item) -> None:
+        """Take a batch or a dead letter. Blocks while 8 MiB wait for the disk; raises Setup if it refuses."""
+        pieces = [(piece, message.value) for piece, message in outgoing(item)]
         with self._changed:
             while self._queue_bytes > QUEUE_BYTES_MAX and self._failure is None:
                 self._changed.wait()
@@ -108,7 +114,7 @@ class LivePublisher:
         with self._changed:
             items, self._queue, self._queue_bytes = self._queue, [], 0
             self._changed.notify_all()
-        produced = sum(self._write(batch, payload) for batch, payload in items)
+        produced = sum(self._write(item, payload) for item, payload in items)
         self._commit(produced)
 
     def finish_writing(self) -> None:
@@ -119,8 +125,14 @@ class LivePublisher:
             self._append(batch, encode_batch(batch), beyond_limit=True)
         self._commit(0)
 
-    def _write(self, batch: Batch, payload: bytes) -> int:
-        """Append one batch, or drop it for a counted reason; the events taken."""
+    def _write(self, item: Item, payload: bytes) -> int:
+        """Append one item, or drop it for a counted reason; the events taken."""
+        if not isinstance(item, Batch):
+            reason = self._append(item, payload)
+            if reason is not None:
+                self.lost[f"{reason}: dead letters"] = self.lost.get(f"{reason}: dead letters", 0) + 1
+            return 0
+        batch = item
         counted = batch.count if batch.family != "control" else 0
         ends = any(final for *_, final in sources_of(batch))
         heartbeat = not batch.count and not ends
@@ -144,10 +156,11 @@ class LivePublisher:
                 self._append(rest, encode_batch(rest), beyond_limit=True)
         return 0
 
-    def _append(self, batch: Batch, payload: bytes, beyond_limit: bool = False) -> str | None:
+    def _append(self, item: Item, payload: bytes, beyond_limit: bool = False) -> str | None:
         reason = self._spool.append(payload, beyond_limit=beyond_limit)
         if reason is None:
-            self._open.see(batch)
+            if isinstance(item, Batch):
+                self._open.see(item)
             self._appended += 1
         return reason
 
@@ -178,9 +191,9 @@ class LivePublisher:
         self._losses = LossBook(self._spool.noted("lost"))
         while (entry := self._spool.read()) is not None:
             self.recovered += 1
-            batch = decode(entry)
-            if batch is not None:
-                self._open.see(batch)
+            found = decode(entry)
+            if found is not None and isinstance(found[0], Batch):
+                self._open.see(found[0])
         self._spool.rewind()
         self._appended = self.recovered
         if self.recovered or self._losses:

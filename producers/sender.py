@@ -9,11 +9,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from producers.message import Item, Message, of_payload
 from producers.spool import Entry, Position, Spool
 from producers.transport import Transport
-from schemas import topics
-from schemas.batch import Batch
-from schemas.codec import decode_batch
 from schemas.errors import MalformedInput, TempoError, UnknownSchema
 
 FLIGHT_BYTES_MAX: Final = 16 * 2**20
@@ -94,23 +92,20 @@ class Sender:
             flight = Flight(entry.end, 0, len(entry.payload))
             self._flights.append(flight)
             self._flight_bytes += flight.size
-            batch = decode(entry)
-            self.unreadable += batch is None
-            if batch is None or entry.end in self._acked_ahead:
+            found = decode(entry)
+            self.unreadable += found is None
+            if found is None or entry.end in self._acked_ahead:
                 self._acked_ahead.discard(entry.end)
                 flight.acked = True
                 continue
-            topic = topics.topic(batch.tenant, "events")
-            if topic not in self._checked:
-                self._transport.check(topic)
-                self._checked.add(topic)
-            flight.events = 0 if batch.family == "control" else batch.count
-            headers = topics.batch_headers(batch.family, batch.count, batch.scope)
-            self._send(topic, batch, entry.payload, headers, flight)
+            message = found[1]
+            if message.topic not in self._checked:
+                self._transport.check(message.topic)
+                self._checked.add(message.topic)
+            flight.events = message.events
+            self._send(message, flight)
 
-    def _send(
-        self, topic: str, batch: Batch, payload: bytes, headers: list[tuple[str, bytes]], flight: Flight
-    ) -> None:
+    def _send(self, message: Message, flight: Flight) -> None:
         generation = self._generation
 
         def done(error: TempoError | None) -> None:
@@ -124,7 +119,7 @@ class Sender:
             else:
                 self._trouble = self._trouble or error
 
-        self._transport.send(topic, batch.scope.encode(), payload, headers, done)
+        self._transport.send(message.topic, message.key, message.value, message.headers, done)
 
     def settle(self) -> None:
         """Let the spool forget the batches up to the first that is still under way."""
@@ -155,10 +150,10 @@ class Sender:
             log.warning("events wait in the spool: %s", trouble)
 
 
-def decode(entry: Entry) -> Batch | None:
-    """The batch of an entry; None, with a warning, if this version cannot read it."""
+def decode(entry: Entry) -> tuple[Item, Message] | None:
+    """What an entry holds; None, with a warning, if this version cannot read it."""
     try:
-        return decode_batch(entry.payload)
+        return of_payload(entry.payload)
     except (MalformedInput, UnknownSchema) as error:
         log.warning("a batch in the spool cannot be sent (written by another version?): %s", error)
         return None

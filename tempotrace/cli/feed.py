@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from producers.batcher import Emit
 from producers.live import LivePublisher
+from producers.message import Item
 from producers.publisher import KafkaTransport, Publisher
 from producers.spool import Spool
 from schemas import topics
@@ -21,6 +21,8 @@ from schemas.batch import Batch
 from schemas.errors import BrokerAway
 from tempotrace.cli.options import emit
 from tempotrace.clockwork import WallClock
+from tempotrace.runtime.health import HealthServer, Probes
+from tempotrace.runtime.meters import Meters
 from tempotrace.scopes import Registration, registered
 from tempotrace.settings import Settings
 
@@ -62,7 +64,7 @@ def stop_signals() -> Iterator[threading.Event]:
 
 
 def publish(
-    batches: Iterator[Batch] | Callable[[threading.Event], Iterator[Batch]],
+    batches: Iterator[Item] | Callable[[threading.Event], Iterator[Item]],
     report: Report,
     settings: Settings,
     *,
@@ -104,7 +106,7 @@ def publish(
 
 
 def run_live(
-    work: Callable[[Emit, threading.Event], None],
+    work: Callable[[Callable[[Item], None], threading.Event], None],
     report: Report,
     settings: Settings,
     *,
@@ -117,11 +119,12 @@ def run_live(
 ) -> None:
     """Run a live producer until SIGINT, SIGTERM or `seconds`, through the spool, and print the result.
 
-    `name` names its spool, so two runs of one name exclude each other, and the second takes over what a
-    killed first one left. `clock_id` is the clock that stamps its events. Without a broker the events wait in
-    the spool. Raises MissingTopic at the start, Setup if the disk refuses, and what `work` raises.
+    `name`, unique among a tenant's live producers on this machine, names the spool: two runs of one name
+    exclude each other, and the next takes over what a killed one left. `clock_id` is the clock that stamps the
+    events. Without a broker they wait in the spool. Raises MissingTopic at the start, Setup if the disk
+    refuses, and what `work` raises.
     """
-    spool = Spool(settings.home / "spool" / name)
+    spool = Spool(settings.home / "spool" / f"{tenant}-{name}")
     transport = KafkaTransport(settings.kafka, patience_s=LIVE_PATIENCE_SECONDS)
     try:
         transport.check(topics.topic(tenant, "events"))
@@ -129,19 +132,25 @@ def run_live(
         log.warning("events wait in the spool: %s", error)
     for reason, lost in spool.damage.items():
         log.warning("%d bytes of the spool could not be used: %s", lost, reason)
-    live = LivePublisher(spool, transport, WallClock())
-    with stop_signals() as stop, registered(settings.scopes, [Registration(tenant, scope, clock_id, name)]):
+    clock = WallClock()
+    watched = Watched(LivePublisher(spool, transport, clock), report, clock)
+    live = watched.live
+    health = HealthServer(settings.stages, tenant, f"produce-{name}", 0, watched.probes, clock)
+    with (
+        stop_signals() as stop,
+        registered(settings.scopes, [Registration(tenant, scope, clock_id, name)]),
+        health,
+    ):
         live.start()
-        timer = None if seconds is None else threading.Timer(seconds, stop.set)
-        if timer is not None:
-            timer.start()
+        timer = threading.Timer(threading.TIMEOUT_MAX if seconds is None else seconds, stop.set)
+        timer.daemon = True
+        timer.start()
         try:
-            work(live.emit, stop)
+            work(watched.emit, stop)
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
             waiting = live.close()
-    tell(report, 0)
+            watched.look()
     result = {
         "events": live.produced,
         "batches": live.sender.batches,
@@ -157,8 +166,43 @@ def run_live(
     emit(result, as_json, lambda: _say(result))
 
 
+class Watched:
+    """A live publisher whose counters are exported, and whose producer's warnings are logged as they come."""
+
+    def __init__(self, live: LivePublisher, report: Report, clock: WallClock) -> None:
+        self.live = live
+        self._report = report
+        self._clock = clock
+        self._meters = Meters()
+        self._told = 0
+        self._turned = clock.monotonic()
+        self.probes = Probes(self._meters, lambda: True, lambda: self._turned)
+
+    def emit(self, item: Item) -> None:
+        """Take an item of the producer."""
+        self.live.emit(item)
+        if isinstance(item, Batch):
+            self._meters.add("produced_batches", 1, item.family)
+            if item.family != "control":
+                self._meters.add("produced_events", item.count, item.family)
+        self.look()
+
+    def look(self) -> None:
+        """Bring counters and log up to date."""
+        self._told = tell(self._report, self._told)
+        self._turned = self._clock.monotonic()
+        self._meters.show_tasks(
+            {
+                "acked_events": self.live.sender.acked,
+                "spool_bytes": self.live.spool_bytes,
+                "spool_dropped": {(reason,): count for reason, count in dict(self.live.lost).items()},
+                "skipped": {(reason,): count for reason, count in self._report.skipped.items()},
+            }
+        )
+
+
 def _send_all(
-    batches: Iterator[Batch], report: Report, publisher: Publisher, stop: threading.Event | None, what: str
+    batches: Iterator[Item], report: Report, publisher: Publisher, stop: threading.Event | None, what: str
 ) -> None:
     console = Console(stderr=True)
     bar = Progress(

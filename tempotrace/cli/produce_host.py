@@ -105,7 +105,7 @@ def _mesh(
         running.run,
         report,
         settings,
-        name=f"{tenant}-mesh-{node}",
+        name=f"mesh-{node}",
         tenant=tenant,
         scope=scope,
         clock_id=running.clock_id,

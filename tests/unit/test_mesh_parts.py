@@ -214,6 +214,8 @@ def test_a_step_begins_an_epoch_and_costs_only_what_is_in_doubt() -> None:
     for epoch in (0, 1):
         assert any(batch.count for batch, at in zip(batches[1:], epochs, strict=True) if at == epoch)
     assert set(report.skipped) <= {"the clock was stepped"}
-    assert 0 <= report.sent + report.received - report.events <= report.skipped.get("the clock was stepped", 0)
+    assert (
+        0 <= report.sent + report.received - report.events <= report.skipped.get("the clock was stepped", 0)
+    )
     finals = [final for batch in batches[1:] for *_, final in sources_of(batch)]
     assert finals == [False] * (len(finals) - 1) + [True]
