@@ -10,23 +10,19 @@ full the newest batches are dropped, and a `loss` control row says so as soon as
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
-from producers.cutting import messages, tables_only
+from producers.cutting import tables_only
 from producers.ledger import LossBook, OpenSources, sources_of
-from producers.spool import Entry, Position, Spool
+from producers.message import Item, outgoing
+from producers.sender import Monotonic, Sender, decode
+from producers.spool import Spool
 from producers.transport import Transport
-from schemas import topics
 from schemas.batch import Batch
-from schemas.codec import decode_batch, encode_batch
-from schemas.errors import BrokerAway, MalformedInput, TempoError, UnknownSchema
+from schemas.codec import encode_batch
 
 QUEUE_BYTES_MAX: Final = 8 * 2**20
-FLIGHT_BYTES_MAX: Final = 16 * 2**20
-FLIGHT_MAX: Final = 256
 # Heartbeats are left out while more batches than this wait: the next one says more.
 BACKLOG_OF_HEARTBEATS: Final = 64
 POLL_SECONDS: Final = 0.005
@@ -34,68 +30,43 @@ POLL_SECONDS: Final = 0.005
 log = logging.getLogger(__name__)
 
 
-class Monotonic(Protocol):
-    """The part of a clock that the sender needs."""
-
-    def monotonic(self) -> float: ...
-
-
-@dataclass
-class Flight:
-    """A batch that was sent: where it ends in the spool, its events, whether it is acknowledged."""
-
-    end: Position
-    events: int
-    size: int
-    acked: bool = False
-
-
 class LivePublisher:
     """Publishes the batches of one live producer. Owns the spool and the transport from `start` to `close`.
 
-    Counters: `produced` events safe in the spool, `acked` events (a predecessor's too) and `batches` that the
-    brokers acknowledged, `lost` events by reason, `recovered` batches found in the spool, `unreadable` ones
-    among them (of another version), `heartbeats_skipped`.
+    Counters: `produced` events safe in the spool, `lost` events by reason, `recovered` batches found in the
+    spool, `heartbeats_skipped`; and what the `sender` counts.
     """
 
     def __init__(self, spool: Spool, transport: Transport, clock: Monotonic, *, retry_s: float = 1.0) -> None:
         self._spool = spool
         self._transport = transport
         self._clock = clock
-        self._retry_s = retry_s
-        self._mutex = threading.Lock()
-        self._changed = threading.Condition(self._mutex)
-        self._queue: list[tuple[Batch, bytes]] = []
+        self.sender = Sender(spool, transport, clock, retry_s)
+        self._changed = threading.Condition()
+        self._queue: list[tuple[Item, bytes]] = []
         self._queue_bytes = 0
         self._failure: BaseException | None = None
         self._closing = False
+        self._commits = 0  # counts what the sender may have to look at
         self._written = False
         self._patience_s = 0.0
         self._threads: list[threading.Thread] = []
-        # Of the sender alone:
-        self._checked: set[str] = set()
-        self._flights: deque[Flight] = deque()
-        self._flight_bytes = 0
-        self._generation = 0
-        self._acked_ahead: set[Position] = set()
-        self._trouble: TempoError | None = None
-        self._told = ""
-        self._retry_at = 0.0
-        self._heard_at = clock.monotonic()
-        # Counters:
         self.produced = 0
-        self.acked = 0
-        self.batches = 0
         self.heartbeats_skipped = 0
         self.lost: dict[str, int] = {}
-        self.unreadable = 0
-        self._backlog = self.recovered = 0
+        self.recovered = 0
+        self._appended = 0
         self._recover()
 
     @property
     def backlog(self) -> int:
         """Batches in the spool that are not acknowledged."""
-        return self._backlog
+        return self._appended - self.sender.settled
+
+    @property
+    def spool_bytes(self) -> int:
+        """Bytes of the spool on disk."""
+        return self._spool.bytes_used
 
     def start(self) -> None:
         """Begin to write and send, in two threads."""
@@ -104,9 +75,9 @@ class LivePublisher:
             self._threads.append(thread)
             thread.start()
 
-    def emit(self, batch: Batch) -> None:
-        """Take a batch. Blocks while 8 MiB wait for the disk; raises Setup if the disk refuses."""
-        pieces = list(messages(batch))
+    def emit(self, item: Item) -> None:
+        """Take a batch or a dead letter. Blocks while 8 MiB wait for the disk; raises Setup if it refuses."""
+        pieces = [(piece, message.value) for piece, message in outgoing(item)]
         with self._changed:
             while self._queue_bytes > QUEUE_BYTES_MAX and self._failure is None:
                 self._changed.wait()
@@ -125,16 +96,16 @@ class LivePublisher:
         with self._changed:
             self._closing = True
             self._patience_s = patience_s
-            self._heard_at = self._clock.monotonic()
+            self.sender.heard_at = self._clock.monotonic()
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
         self._transport.purge()
-        self._settle()
+        self.sender.settle()
         self._spool.close()
         if self._failure is not None:
             raise self._failure
-        return self._backlog
+        return self.backlog
 
     # The writer.
 
@@ -143,7 +114,7 @@ class LivePublisher:
         with self._changed:
             items, self._queue, self._queue_bytes = self._queue, [], 0
             self._changed.notify_all()
-        produced = sum(self._write(batch, payload) for batch, payload in items)
+        produced = sum(self._write(item, payload) for item, payload in items)
         self._commit(produced)
 
     def finish_writing(self) -> None:
@@ -154,12 +125,18 @@ class LivePublisher:
             self._append(batch, encode_batch(batch), beyond_limit=True)
         self._commit(0)
 
-    def _write(self, batch: Batch, payload: bytes) -> int:
-        """Append one batch, or drop it for a counted reason; the events taken."""
+    def _write(self, item: Item, payload: bytes) -> int:
+        """Append one item, or drop it for a counted reason; the events taken."""
+        if not isinstance(item, Batch):
+            reason = self._append(item, payload)
+            if reason is not None:
+                self.lost[f"{reason}: dead letters"] = self.lost.get(f"{reason}: dead letters", 0) + 1
+            return 0
+        batch = item
         counted = batch.count if batch.family != "control" else 0
         ends = any(final for *_, final in sources_of(batch))
         heartbeat = not batch.count and not ends
-        if heartbeat and self._backlog > BACKLOG_OF_HEARTBEATS:
+        if heartbeat and self.backlog > BACKLOG_OF_HEARTBEATS:
             self.heartbeats_skipped += 1
             return 0
         if self._losses and self._spool.fits(len(payload) + 4096):
@@ -179,12 +156,12 @@ class LivePublisher:
                 self._append(rest, encode_batch(rest), beyond_limit=True)
         return 0
 
-    def _append(self, batch: Batch, payload: bytes, beyond_limit: bool = False) -> str | None:
+    def _append(self, item: Item, payload: bytes, beyond_limit: bool = False) -> str | None:
         reason = self._spool.append(payload, beyond_limit=beyond_limit)
         if reason is None:
-            self._open.see(batch)
-            with self._mutex:
-                self._backlog += 1
+            if isinstance(item, Batch):
+                self._open.see(item)
+            self._appended += 1
         return reason
 
     def _report_losses(self) -> None:
@@ -205,6 +182,7 @@ class LivePublisher:
         self._spool.sync()
         with self._changed:
             self.produced += produced
+            self._commits += 1
             self._changed.notify_all()
 
     def _recover(self) -> None:
@@ -213,12 +191,11 @@ class LivePublisher:
         self._losses = LossBook(self._spool.noted("lost"))
         while (entry := self._spool.read()) is not None:
             self.recovered += 1
-            batch = self._decode(entry)
-            if batch is not None:
-                self._open.see(batch)
+            found = decode(entry)
+            if found is not None and isinstance(found[0], Batch):
+                self._open.see(found[0])
         self._spool.rewind()
-        self._backlog = self.recovered
-        self.unreadable = 0
+        self._appended = self.recovered
         if self.recovered or self._losses:
             log.info("the spool holds %d batches of an earlier run: they are sent first", self.recovered)
         self._report_losses()
@@ -238,126 +215,37 @@ class LivePublisher:
         self.finish_writing()
         with self._changed:
             self._written = True
+            self._commits += 1
             self._changed.notify_all()
 
     # The sender.
 
     def send_once(self, seconds: float) -> bool:
         """Send what may be sent, wait at most so long for acknowledgements; whether work is left."""
-        if self._clock.monotonic() >= self._retry_at:
-            try:
-                self._fill()
-            except TempoError as error:
-                self._trouble = error
-        if self._flights:
-            self._transport.poll(seconds)
-        self._settle()
-        if self._trouble is not None:
-            self._start_over(self._trouble)
-        return bool(self._flights) or not self._spool.empty
-
-    def _fill(self) -> None:
-        while (
-            len(self._flights) < FLIGHT_MAX
-            and self._flight_bytes < FLIGHT_BYTES_MAX
-            and self._trouble is None
-            and (entry := self._spool.read()) is not None
-        ):
-            flight = Flight(entry.end, 0, len(entry.payload))
-            self._flights.append(flight)
-            self._flight_bytes += flight.size
-            batch = self._decode(entry)
-            if batch is None or entry.end in self._acked_ahead:
-                self._acked_ahead.discard(entry.end)
-                flight.acked = True
-                continue
-            topic = topics.topic(batch.tenant, "events")
-            if topic not in self._checked:
-                self._transport.check(topic)
-                self._checked.add(topic)
-            flight.events = 0 if batch.family == "control" else batch.count
-            headers = topics.batch_headers(batch.family, batch.count, batch.scope)
-            self._send(topic, batch, entry.payload, headers, flight)
-
-    def _send(
-        self, topic: str, batch: Batch, payload: bytes, headers: list[tuple[str, bytes]], flight: Flight
-    ) -> None:
-        generation = self._generation
-
-        def done(error: TempoError | None) -> None:
-            if generation != self._generation:
-                return
-            if error is None:
-                flight.acked = True
-                self._heard_at = self._clock.monotonic()
-                self.acked += flight.events
-                self.batches += 1
-            else:
-                self._trouble = self._trouble or error
-
-        self._transport.send(topic, batch.scope.encode(), payload, headers, done)
-
-    def _settle(self) -> None:
-        """Acknowledge to the spool the batches up to the first that is still under way."""
-        end, count = None, 0
-        while self._flights and self._flights[0].acked:
-            flight = self._flights.popleft()
-            self._flight_bytes -= flight.size
-            end, count = flight.end, count + 1
-        if end is not None:
-            self._told = ""
-            self._spool.acknowledge(end)
-            with self._changed:
-                self._backlog -= count
-                self._changed.notify_all()
-
-    def _start_over(self, trouble: TempoError) -> None:
-        """Give up all that is in flight; the next round reads on from the first unacknowledged batch."""
-        self._transport.purge()
-        self._generation += 1
-        self._settle()
-        self._acked_ahead |= {flight.end for flight in self._flights if flight.acked}
-        self._flights.clear()
-        self._flight_bytes = 0
-        self._checked.clear()
-        self._spool.rewind()
-        self._trouble = None
-        self._retry_at = self._clock.monotonic() + self._retry_s
-        if str(trouble) != self._told:
-            self._told = str(trouble)
-            log.warning("events wait in the spool: %s", trouble)
-
-    def _decode(self, entry: Entry) -> Batch | None:
-        try:
-            return decode_batch(entry.payload)
-        except (MalformedInput, UnknownSchema) as error:
-            self.unreadable += 1
-            log.warning("a batch in the spool cannot be sent (written by another version?): %s", error)
-            return None
+        return self.sender.step(seconds)
 
     def _send_all(self) -> None:
         while True:
+            with self._changed:
+                seen = self._commits
             more = self.send_once(POLL_SECONDS)
             with self._changed:
-                if self._written and not more:
-                    return
-                if self._failure is not None:
-                    return
                 now = self._clock.monotonic()
-                if self._closing and now - self._heard_at > self._patience_s:
+                given_up = self._closing and now - self.sender.heard_at > self._patience_s
+                if (self._written and not more) or given_up or self._failure is not None:
                     return
-                if not self._flights:
-                    # Woken by the writer; the time-out is for the next attempt after a failure.
-                    wait = max(self._retry_at - now, 0.0) or self._retry_s
-                    if not more or self._retry_at > now:
-                        self._changed.wait(wait)
+                if not self.sender.waiting:
+                    # Until the writer has more, or the next attempt after a failure is due.
+                    pause = max(self.sender.retry_at - now, 0.0) if more else None
+                    if self._commits == seen:
+                        self._changed.wait(pause)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
         except BaseException as error:
+            log.error("the spool stopped: %s", error)
             with self._changed:
                 self._failure = error
+                self._commits += 1
                 self._changed.notify_all()
-            if not isinstance(error, BrokerAway):
-                log.error("the spool stopped: %s", error)

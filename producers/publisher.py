@@ -7,10 +7,8 @@ again is harmless, because its rows have the same identity; so a failure ends th
 from collections.abc import Callable
 from typing import Final
 
-from producers.cutting import messages
+from producers.message import Item, outgoing
 from producers.transport import KafkaTransport, MemoryTransport, Transport
-from schemas import topics
-from schemas.batch import Batch
 from schemas.errors import BrokerAway, TempoError
 
 __all__ = ["KafkaTransport", "MemoryTransport", "Publisher", "Transport"]
@@ -19,10 +17,10 @@ FLUSH_SECONDS_MAX: Final = 30.0  # without a single acknowledgement
 
 
 class Publisher:
-    """Sends batches to their tenant's `events`, in order.
+    """Sends batches to their tenant's `events`, and dead letters to its `deadletter`, in order.
 
     `events` counts the rows handed to the transport, `acked` those that the brokers acknowledged, `batches`
-    the messages. Rows of control batches are counted in `control` only: they are no events.
+    the messages. Control rows and dead letters are no events.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -33,27 +31,22 @@ class Publisher:
         self.events = 0
         self.acked = 0
         self.batches = 0
-        self.control = 0
 
-    def send(self, batch: Batch) -> None:
-        """Send a batch, cut to size. Blocks while the queue is full.
+    def send(self, item: Item) -> None:
+        """Send a batch, cut to size, or a dead letter. Blocks while the queue is full.
 
-        Raises MissingTopic at a tenant's first batch, and BrokerAway or the error of an earlier batch.
+        Raises MissingTopic at a topic's first message, and BrokerAway or the error of an earlier message.
         """
-        topic = topics.topic(batch.tenant, "events")
-        if topic not in self._checked:
-            self._transport.check(topic)
-            self._checked.add(topic)
-        for piece, payload in messages(batch):
-            headers = topics.batch_headers(piece.family, piece.count, piece.scope)
+        for _, message in outgoing(item):
+            if message.topic not in self._checked:
+                self._transport.check(message.topic)
+                self._checked.add(message.topic)
             self._raise_failure()
             self._unsent += 1
-            self._transport.send(topic, piece.scope.encode(), payload, headers, self._done(piece))
+            done = self._done(message.events)
+            self._transport.send(message.topic, message.key, message.value, message.headers, done)
             self.batches += 1
-            if piece.family == "control":
-                self.control += piece.count
-            else:
-                self.events += piece.count
+            self.events += message.events
 
     def close(self) -> None:
         """Wait until all is acknowledged. Raises BrokerAway, saying how much is not, or a batch's error."""
@@ -70,9 +63,7 @@ class Publisher:
         """Give up what is not acknowledged yet, after an error."""
         self._transport.purge()
 
-    def _done(self, piece: Batch) -> Callable[[TempoError | None], None]:
-        events = 0 if piece.family == "control" else piece.count
-
+    def _done(self, events: int) -> Callable[[TempoError | None], None]:
         def done(error: TempoError | None) -> None:
             if error is not None:
                 self._failure = self._failure or error

@@ -130,7 +130,10 @@ PRODUCERS: Final = (
     Metric("produced_batches", "counter", "batches", "Batches handed to Kafka.", ("family",), PRODUCE),
     Metric("skipped", "counter", "items", "Input that was not used.", ("reason",), PRODUCE),
     Metric("spool_bytes", "gauge", "B", "Bytes that wait in the spool.", (), PRODUCE),
-    Metric("spool_dropped", "counter", "events", "Events dropped because the spool was full.", (), PRODUCE),
+    Metric(
+        "spool_dropped", "counter", "events", "Events for which the spool had no room.", ("reason",), PRODUCE
+    ),
+    Metric("acked_events", "counter", "events", "Events that the brokers acknowledged.", (), PRODUCE),
 )
 METRICS: Final[Mapping[str, Metric]] = {
     metric.name: metric for metric in (*RUNNER, *TASKS, *DERIVED, *PRODUCERS)

@@ -6,16 +6,27 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from producers.live import LivePublisher
+from producers.message import Item
 from producers.publisher import KafkaTransport, Publisher
+from producers.spool import Spool
+from schemas import topics
 from schemas.batch import Batch
+from schemas.errors import BrokerAway
 from tempotrace.cli.options import emit
+from tempotrace.clockwork import WallClock
+from tempotrace.runtime.health import HealthServer, Probes
+from tempotrace.runtime.meters import Meters
+from tempotrace.scopes import Registration, registered
 from tempotrace.settings import Settings
+
+LIVE_PATIENCE_SECONDS: Final = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +64,7 @@ def stop_signals() -> Iterator[threading.Event]:
 
 
 def publish(
-    batches: Iterator[Batch] | Callable[[threading.Event], Iterator[Batch]],
+    batches: Iterator[Item] | Callable[[threading.Event], Iterator[Item]],
     report: Report,
     settings: Settings,
     *,
@@ -94,8 +105,104 @@ def publish(
         raise typer.Exit(130)
 
 
+def run_live(
+    work: Callable[[Callable[[Item], None], threading.Event], None],
+    report: Report,
+    settings: Settings,
+    *,
+    name: str,
+    tenant: str,
+    scope: str,
+    clock_id: str,
+    seconds: float | None = None,
+    as_json: bool = False,
+) -> None:
+    """Run a live producer until SIGINT, SIGTERM or `seconds`, through the spool, and print the result.
+
+    `name`, unique among a tenant's live producers on this machine, names the spool: two runs of one name
+    exclude each other, and the next takes over what a killed one left. `clock_id` is the clock that stamps the
+    events. Without a broker they wait in the spool. Raises MissingTopic at the start, Setup if the disk
+    refuses, and what `work` raises.
+    """
+    spool = Spool(settings.home / "spool" / f"{tenant}-{name}")
+    transport = KafkaTransport(settings.kafka, patience_s=LIVE_PATIENCE_SECONDS)
+    try:
+        transport.check(topics.topic(tenant, "events"))
+    except BrokerAway as error:
+        log.warning("events wait in the spool: %s", error)
+    for reason, lost in spool.damage.items():
+        log.warning("%d bytes of the spool could not be used: %s", lost, reason)
+    clock = WallClock()
+    watched = Watched(LivePublisher(spool, transport, clock), report, clock)
+    live = watched.live
+    health = HealthServer(settings.stages, tenant, f"produce-{name}", 0, watched.probes, clock)
+    with (
+        stop_signals() as stop,
+        registered(settings.scopes, [Registration(tenant, scope, clock_id, name)]),
+        health,
+    ):
+        live.start()
+        timer = threading.Timer(threading.TIMEOUT_MAX if seconds is None else seconds, stop.set)
+        timer.daemon = True
+        timer.start()
+        try:
+            work(watched.emit, stop)
+        finally:
+            timer.cancel()
+            waiting = live.close()
+            watched.look()
+    result = {
+        "events": live.produced,
+        "batches": live.sender.batches,
+        "skipped": dict(report.skipped),
+        "lost": dict(live.lost),
+        "waiting": waiting,
+        "tenant": tenant,
+        "scope": scope,
+        **report.fields(),
+    }
+    if waiting:
+        log.warning("%d batches wait in %s for the next start", waiting, spool.folder)
+    emit(result, as_json, lambda: _say(result))
+
+
+class Watched:
+    """A live publisher whose counters are exported, and whose producer's warnings are logged as they come."""
+
+    def __init__(self, live: LivePublisher, report: Report, clock: WallClock) -> None:
+        self.live = live
+        self._report = report
+        self._clock = clock
+        self._meters = Meters()
+        self._told = 0
+        self._turned = clock.monotonic()
+        self.probes = Probes(self._meters, lambda: True, lambda: self._turned)
+
+    def emit(self, item: Item) -> None:
+        """Take an item of the producer."""
+        self.live.emit(item)
+        if isinstance(item, Batch):
+            self._meters.add("produced_batches", 1, item.family)
+            if item.family != "control":
+                self._meters.add("produced_events", item.count, item.family)
+        self.look()
+
+    def look(self) -> None:
+        """Bring counters and log up to date."""
+        self._told = tell(self._report, self._told)
+        self._turned = self._clock.monotonic()
+        self._meters.show_tasks(
+            {
+                "acked_events": self.live.sender.acked,
+                "spool_bytes": self.live.spool_bytes,
+                "spool_dropped": {(reason,): count for reason, count in dict(self.live.lost).items()},
+                "skipped": {(reason,): count for reason, count in self._report.skipped.items()},
+            }
+        )
+
+
 def _send_all(
-    batches: Iterator[Batch], report: Report, publisher: Publisher, stop: threading.Event | None, what: str
+    batches: Iterator[Item], report: Report, publisher: Publisher, stop: threading.Event | None, what: str
 ) -> None:
     console = Console(stderr=True)
     bar = Progress(
@@ -133,5 +240,7 @@ def _say(result: Mapping[str, Any]) -> None:
     )
     for reason, count in sorted(result["skipped"].items()):
         print(f"  skipped {count:,}: {reason}")
+    for reason, count in sorted(result.get("lost", {}).items()):
+        print(f"  lost {count:,}: {reason}")
     if result.get("stopped"):
         print("  stopped before the end of the input")

@@ -101,10 +101,15 @@ def test_what_is_emitted_arrives_once_in_order(tmp_path: Path) -> None:
     run = Run(tmp_path)
     for _ in range(20):
         run.emit(5)
-    assert (run.live.produced, run.live.acked) == (100, 0)
+    assert (run.live.produced, run.live.sender.acked) == (100, 0)
     run.send()
     assert rows_in(run.transport) == expected(0, 100)
-    assert (run.live.produced, run.live.acked, run.live.batches, run.live.backlog) == (100, 100, 20, 0)
+    assert (run.live.produced, run.live.sender.acked, run.live.sender.batches, run.live.backlog) == (
+        100,
+        100,
+        20,
+        0,
+    )
     assert {sent.key for sent in run.transport.log} == {b"job"}
     assert run.transport.log[0].headers == (
         ("tt-family", b"probe"),
@@ -164,7 +169,7 @@ def test_a_refused_batch_keeps_its_place(tmp_path: Path) -> None:
     run.clock.advance(1_000_000_000)
     run.send()
     assert rows_in(run.transport) == expected(0, 12)
-    assert run.live.acked == 12
+    assert run.live.sender.acked == 12
 
 
 def test_an_acknowledgement_beyond_a_failure_is_not_sent_again(tmp_path: Path) -> None:
@@ -185,7 +190,7 @@ def test_an_acknowledgement_beyond_a_failure_is_not_sent_again(tmp_path: Path) -
     run.clock.advance(1_000_000_000)
     run.send()
     assert rows_in(run.transport) == [("b", 7, 0), ("a", 7, 0)]
-    assert (run.live.acked, run.live.backlog) == (2, 0)
+    assert (run.live.sender.acked, run.live.backlog) == (2, 0)
 
 
 def test_heartbeats_are_left_out_of_a_backlog(tmp_path: Path) -> None:
@@ -323,7 +328,7 @@ def test_a_batch_of_another_version_is_counted_and_passed(tmp_path: Path) -> Non
     run = Run(tmp_path)
     run.emit(2)
     run.send()
-    assert run.live.unreadable == 1
+    assert run.live.sender.unreadable == 1
     assert rows_in(run.transport) == expected(0, 2)
     assert run.spool.empty
 

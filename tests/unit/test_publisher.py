@@ -119,7 +119,7 @@ def test_messages_carry_topic_key_and_headers() -> None:
         ("tt-scope", b"job"),
     )
     assert transport.sent[1].headers == (("tt-family", b"probe"), ("tt-count", b"10"), ("tt-scope", b"job"))
-    assert (publisher.events, publisher.acked, publisher.batches, publisher.control) == (10, 10, 2, 1)
+    assert (publisher.events, publisher.acked, publisher.batches) == (10, 10, 2)
     assert rows_of([decode_batch(transport.sent[1].value)]) == rows_of([make(10)])
 
 
