@@ -9,7 +9,7 @@ from tempotrace.cli.feed import publish, stop_signals, tell
 
 __all__ = ["app", "publish", "stop_signals", "tell"]
 
-KINDS = ("host", "gpu", "int", "fabric", "sim")
+KINDS = ("host", "gpu", "int", "fabric", "sim", "files")
 
 app = typer.Typer(
     help="Read clocks, traces, packets or a simulation into Kafka.\n\n"
