@@ -8,6 +8,7 @@ clocks of their own; the row's own stamp is the collector's.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from producers.sim.families import Filled
 from producers.sim.faults import Fault
 from producers.sim.job import Shape
 from producers.sim.rows import I64, U64, Rows, mix
-from schemas.columns import HopKind
+from schemas.columns import HopKind, ReportFlag
 from schemas.flat import Array
 from schemas.flow import flow_id
 from schemas.pack import Strings
@@ -29,7 +30,7 @@ UPLINK_PORT = (
     100  # a leaf's port to spine s is 100 + s; its port to a host, and a spine's to leaf l, count from 1
 )
 ROCE_PORT, UDP = 4791, 17
-REPORT_VERSION, TRACKED = 20, 4
+REPORT_VERSION = 20  # 2.0, of INT 2.0
 ROUND_NS = 20_000_000  # time between two reports of a flow
 WIRE_NS, SWITCH_NS, QUEUE_NS = 300, 600, 400  # a link's and a switch's least delay, median of a queue's
 CELL_BYTES, BYTES_A_NS = 256, 50  # buffer cell; 400 Gbit/s
@@ -48,6 +49,13 @@ class Flow:
     rank_dst: int
     hops: tuple[tuple[int, int, int], ...]  # (node id, ingress port, egress port)
 
+    def links(self) -> list[str]:
+        """The links after each switch, named by their ports: `100:101>201:1`; the last leaves the fabric."""
+        out = []
+        for (node, _, port), onward in zip_longest(self.hops, self.hops[1:]):
+            out.append(f"{node}:{port}>" + (f"{onward[0]}:{onward[1]}" if onward else ""))
+        return out
+
     def told(self) -> dict[str, Any]:
         """As the truth file has it."""
         return {
@@ -59,12 +67,8 @@ class Flow:
             "protocol": UDP,
             "rank_src": self.rank_src,
             "rank_dst": self.rank_dst,
-            "path": [node_name(node) for node, _, _ in self.hops],
+            "path": self.links(),
         }
-
-
-def node_name(node: int) -> str:
-    return f"spine{node - SPINE_ID}" if node >= SPINE_ID else f"leaf{node - LEAF_ID}"
 
 
 def flows_of(shape: Shape, rng: np.random.Generator) -> list[Flow]:
@@ -151,7 +155,7 @@ class Fabric:
         place[order] = np.arange(count)
         rows = np.argsort(place[flow], kind="stable")
         at = arrived[flow][rows].astype(np.int64)
-        reporter = self._node[last]  # the sink switch reports
+        reporter = self._node[last]
         number = self._sequence[reporter] + self._place_among(reporter[order])[place]
         np.add.at(self._sequence, reporter, 1)
         more: dict[str, Array] = {
@@ -193,6 +197,7 @@ class IntFamily:
     def __init__(self, flows: Sequence[Flow]) -> None:
         self._flows = flows
         self._hops = np.array([len(flow.hops) for flow in flows], np.int64)
+        self._sink = np.array([flow.hops[-1][0] for flow in flows], np.int64)  # the last switch reports
         self._number = np.array([flow.number for flow in flows], np.uint64)
         self._sport = np.array([flow.sport for flow in flows], np.int64)
 
@@ -200,19 +205,21 @@ class IntFamily:
         count, more = len(rows), rows.more
         flow, node = more["flow"], more["node"]
         nodes, at = np.unique(node, return_inverse=True)
-        entity = np.array([strings.index(node_name(number)) for number in nodes.tolist()])
+        entity = np.array([strings.index(f"node:{number}") for number in nodes.tolist()])
         used, which = np.unique(flow, return_inverse=True)
         src = np.array([strings.index(self._flows[number].src) for number in used.tolist()])
         dst = np.array([strings.index(self._flows[number].dst) for number in used.tolist()])
         columns: dict[str, Array] = {
             "kind": np.full(count, int(HopKind.HOP)),
             "entity": entity[at],
-            "name": np.full(count, strings.index("hop")),
+            "reporter": self._sink[flow],
+            "hw_id": np.zeros(count, np.int64),
             "hops": self._hops[flow],
             "ingress_ts": more["ingress"],
             "egress_ts": more["egress"],
-            "report_flags": np.full(count, TRACKED),
+            "report_flags": np.full(count, int(ReportFlag.FLOW)),
             "version": np.full(count, REPORT_VERSION),
+            "int_version": np.full(count, REPORT_VERSION),
             "flow": self._number[flow],
             "src": src[which],
             "dst": dst[which],

@@ -75,6 +75,8 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(error), 2, arguments)
     except TempoError as error:
         return _fail(str(error), 1, arguments)
+    except SystemExit as ended:  # a command that was stopped, and has said so itself
+        return ended.code if isinstance(ended.code, int) else 1
     except BrokenPipeError:
         return 1
     except (KeyboardInterrupt, Abort):

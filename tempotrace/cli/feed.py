@@ -2,13 +2,13 @@
 
 import logging
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, Protocol
 
-import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -102,7 +102,8 @@ def publish(
         result["stopped"] = True
     emit(result, as_json, lambda: _say(result))
     if stop.is_set():
-        raise typer.Exit(130)
+        # Not typer.Exit: that is how typer tells of an interrupt of which nothing was said yet.
+        sys.exit(130)
 
 
 def run_live(

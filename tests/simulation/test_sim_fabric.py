@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from producers.sim.fabric import node_name
 from producers.sim.options import SimOptions
 from schemas.batch import Batch
 from schemas.flow import flow_id
 from tests.simulation.sim_log import rows_by_source, seq_gaps, simulate, watermarks_broken
 
 FABRIC = SimOptions(scenario="healthy", seed=5, hosts=6, ranks=12, seconds=1.0, fabric=True)
-WIDE = ("node", "report", "report_seq", "hop", "hops", "in_port", "out_port", "latency", "occupancy", "sport")
+WIDE = ("node", "report", "report_seq", "hop", "hops", "in_port", "out_port", "latency", "occupancy", "sport",
+        "reporter")  # fmt: skip
 
 
 def hops_of(batches: list[Batch]) -> dict[str, np.ndarray[Any, Any]]:
@@ -42,8 +42,13 @@ def test_reports_show_the_true_paths() -> None:
     for number in np.unique(hops["report"]):
         mine = hops["report"] == number
         flow = truth[int(hops["flow"][mine][0])]
-        assert hops["entity"][mine].tolist() == flow["path"]
-        assert [node_name(node) for node in hops["node"][mine]] == flow["path"]
+        ports = zip(*(hops[name][mine].tolist() for name in ("node", "in_port", "out_port")), strict=True)
+        into, out = zip(
+            *((f"{node}:{port}", f"{node}:{onward}>") for node, port, onward in ports), strict=True
+        )
+        assert [a + b for a, b in zip(out, (*into[1:], ""), strict=True)] == flow["path"]
+        assert hops["entity"][mine].tolist() == [f"node:{node}" for node in hops["node"][mine]]
+        assert set(hops["reporter"][mine]) == {hops["node"][mine][-1]}
         assert hops["hop"][mine].tolist() == list(range(len(flow["path"])))
         assert set(hops["hops"][mine]) == {len(flow["path"])}
         assert (hops["src"][mine][0], hops["dst"][mine][0]) == (flow["src"], flow["dst"])

@@ -1,14 +1,20 @@
 """The options of `produce sim` that need a word of their own."""
 
 import json
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from producers.publisher import MemoryTransport
 from producers.sim.cluster import read
 from producers.sim.options import START_NS, SimOptions, SimReport
+from schemas.codec import decode_batch
+from schemas.columns import SOURCE_FINAL
 from schemas.errors import Setup, Usage
 from schemas.time import NS
+from tempotrace.cli import feed, run
 from tempotrace.cli.produce_sim import start_ns_tai, with_truth
 from tempotrace.clockwork import seeded
 
@@ -56,3 +62,50 @@ def test_a_truth_file_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
     batches = with_truth(read(OPTIONS, report, seeded(1)), report, tmp_path / "none" / "truth.json")
     with pytest.raises(Setup, match=r"truth\.json"):
         next(batches)
+
+
+class Transport(MemoryTransport):
+    """Keeps what is sent; asks the process to stop at one of the messages."""
+
+    def __init__(self, stop_at: int) -> None:
+        super().__init__()
+        self.stop_at = stop_at
+
+    def send(self, *message: Any) -> None:
+        super().send(*message)
+        if len(self.sent) == self.stop_at:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def produce(monkeypatch: pytest.MonkeyPatch, *arguments: str, stop_at: int = 0) -> tuple[int, Transport]:
+    transport = Transport(stop_at)
+    monkeypatch.setattr(feed, "KafkaTransport", lambda kafka: transport)
+    return run(["produce", "sim", "--hosts", "2", "--ranks", "4", "--json", *arguments]), transport
+
+
+def test_the_command_tells_what_it_sent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, transport = produce(monkeypatch, "--seconds", "0.2", "--scenario", "straggler", "--scope", "mine")
+    result = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert (result["scope"], result["skipped"]) == ("mine", {})
+    assert [fault["class"] for fault in result["faults"]] == ["straggler"]
+    batches = [decode_batch(sent.value) for sent in transport.sent]
+    assert result["batches"] == len(batches)
+    assert result["events"] == sum(batch.count for batch in batches if batch.family != "control")
+
+
+def test_a_stopped_command_ends_its_sources_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, transport = produce(monkeypatch, "--pace", "--seconds", "60", stop_at=6)
+    result = json.loads(capsys.readouterr().out)
+    assert (code, result["stopped"]) == (130, True)
+    last = {}
+    for sent in transport.sent:
+        batch = decode_batch(sent.value)
+        for name, flags in zip(batch.data.get("src_name", ()), batch.data.get("src_flags", ()), strict=True):
+            last[batch.strings[name]] = bool(flags & SOURCE_FINAL)
+    assert len(last) == 2 * (2 * 3 + 3)
+    assert all(last.values())
