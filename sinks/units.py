@@ -37,6 +37,7 @@ from schemas.processor import Output, PartitionWork, Resume
 from sinks.tables import TABLES
 
 ROW_GROUP_ROWS = 262_144
+_FOR_FILES = str.maketrans("/+", "_-")
 
 
 class TopicId(NamedTuple):
@@ -44,6 +45,11 @@ class TopicId(NamedTuple):
 
     name: str
     id: str
+
+    @property
+    def path(self) -> str:
+        """Its place below `_units`. Ids are base64, of which some clients show the alphabet with a slash."""
+        return f"{self.name}/{self.id.translate(_FOR_FILES)}"
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class Unit:
 
 def unit_name(topic: TopicId, partition: int, first: int, generation: int = 0) -> str:
     """Name of a unit's files, less `.parquet`: its place below `_units` with dots for slashes."""
-    return f"{topic.name}.{topic.id}.{partition}.{first}-{generation}"
+    return f"{topic.path.replace('/', '.')}.{partition}.{first}-{generation}"
 
 
 def write_file(pieces: Sequence[pa.Table], path: Path, name: str) -> dict[str, object]:
@@ -220,7 +226,7 @@ class LakeOutlet:
             raise Fenced(_other_sink(topic, partition, first))
 
     def _folder(self, topic: TopicId, partition: int) -> Path:
-        return self.root / "_units" / topic.name / topic.id / str(partition)
+        return self.root / "_units" / topic.path / str(partition)
 
     @contextmanager
     def _locked(self, topic: TopicId, partition: int) -> Iterator[Path]:
@@ -237,7 +243,7 @@ class LakeOutlet:
             os.close(handle)
 
     def _sweep(self, topic: TopicId, partition: int, tables: Sequence[str], units: Sequence[Unit]) -> None:
-        prefix = f"{topic.name}.{topic.id}.{partition}."
+        prefix = f"{topic.path.replace('/', '.')}.{partition}."
         staging = self.root / "_staging"
         for path in staging.glob(f"{prefix}*") if staging.is_dir() else ():
             shutil.rmtree(path)

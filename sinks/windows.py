@@ -258,7 +258,7 @@ def clocks(part: Merged, rows: I64) -> pa.Table | None:
             integers(data["clk_as_of_ns"]),
             names(data["clk_kind"], c.ClockKind),
             names(data["clk_status"], c.Status),
-            integers(_offset_ns(part, data)),
+            integers(_offset_ns(part)[rows]),
             floats(data["clk_rate_ppb"]),
             integers(data["clk_bound_ns"]),
             floats(data["clk_growth_ppb"]),
@@ -276,11 +276,16 @@ def clocks(part: Merged, rows: I64) -> pa.Table | None:
 _OF_CLOCK = ("clk_", "map_")
 
 
-def _offset_ns(part: Merged, data: dict[str, Array]) -> I64:
-    """clock - parent at the reference reading; of a UTC clock against TAI without the leap seconds."""
+def _offset_ns(part: Merged) -> I64:
+    """clock - parent at the reference reading, leap seconds between UTC and TAI left out. By clock entry."""
+    data = part.data
     ref, parent = data["clk_ref_ns"], data["clk_ref_parent_ns"]
-    utc = np.isin(data["clk_timescale"], (c.Timescale.UTC, c.Timescale.UTC_SMEARED))
-    below_tai = data["clk_parent"] == (part.strings.index(TAI) if TAI in part.strings else -1)
-    reading = np.where(utc & below_tai, utc_to_tai(ref), ref)
     known = (ref != c.NULL_I64) & (parent != c.NULL_I64)
-    return np.where(known, reading - np.where(known, parent, 0), c.NULL_I64)
+    utc = np.isin(data["clk_timescale"], (c.Timescale.UTC, c.Timescale.UTC_SMEARED))
+    tai = data["clk_timescale"] == c.Timescale.TAI
+    root = [part.strings.index(TAI)] if TAI in part.strings else []
+    parent_tai = np.isin(data["clk_parent"], [*data["clk_id"][tai].tolist(), *root])
+    parent_utc = np.isin(data["clk_parent"], data["clk_id"][utc])
+    reading = np.where(utc & parent_tai, utc_to_tai(ref), ref)
+    parents = np.where(tai & parent_utc, utc_to_tai(parent), parent)
+    return np.where(known, reading - np.where(known, parents, 0), c.NULL_I64)

@@ -14,7 +14,7 @@ from tests.parts import APPEND_MS
 TENANT = "default"
 
 
-def topic(suffix: str, topic_id: str = "AbC-1_x") -> TopicId:
+def topic(suffix: str, topic_id: str = "AbC/1+x") -> TopicId:
     """A topic of the tenant as the broker would name it."""
     return TopicId(f"tempotrace.{TENANT}.{suffix}", topic_id)
 

@@ -17,11 +17,12 @@ from schemas import codec, merged
 from schemas import columns as c
 from schemas.errors import Setup
 from schemas.merged import Merged
-from sinks import units, views
+from sinks import reference, units, views
 from sinks.layout import SEED_FOLDER, sql_type
 from sinks.tables import TABLES
 from tests.lakes import Sink, records, topic
 from tests.parts import START_NS, Maker
+from tests.paths import REPO
 from tests.unit.test_lake_records import INCIDENT
 
 IN_OPEN = 0x20
@@ -230,3 +231,7 @@ def test_another_program_without_our_code_may_read_the_files(tmp_path: Path) -> 
     found = pq.read_table(tmp_path / "events" / "tenant=default", partitioning=None)
     assert found.num_rows == 80
     assert not (tmp_path / "events" / SEED_FOLDER).is_relative_to(tmp_path / "events" / "tenant=default")
+
+
+def test_the_page_of_the_lake_is_current() -> None:
+    assert (REPO / "docs" / "lake.md").read_text() == reference.page()

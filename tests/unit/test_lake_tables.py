@@ -222,13 +222,19 @@ def test_windows_are_written_once_and_clocks_on_change() -> None:
     assert take(again, "merged", merged.write(maker.part()), 4)["clocks"].num_rows == 2
 
 
-def test_offset_of_a_utc_clock_is_without_leap_seconds() -> None:
-    part = Maker(count=1, clocks=1).part()
-    part.data["clk_timescale"] = np.array([c.Timescale.UTC], "u1")
-    part.data["clk_ref_ns"] = np.array([START_NS + 250], "<i8")
-    part.data["clk_ref_parent_ns"] = np.array([START_NS + 37_000_000_000], "<i8")
-    clock = take(fresh(), "merged", merged.write(part))["clocks"].to_pylist()[0]
-    assert clock["offset_ns"] == 250
+def test_offsets_are_without_leap_seconds() -> None:
+    part = Maker(count=1, clocks=4).part()
+    strings, leap_ns = part.strings, 37_000_000_000
+    data = part.data
+    host0 = int(data["clk_id"][0])
+    tai = strings.index("TAI")
+    scale = c.Timescale
+    data["clk_timescale"] = np.array([scale.TAI, scale.UTC, scale.UTC, scale.UTC_SMEARED], "u1")
+    data["clk_parent"] = np.array([data["clk_id"][2], host0, tai, data["clk_id"][2]], "<u2")
+    data["clk_ref_ns"] = np.array([START_NS + leap_ns + 1, START_NS + 2, START_NS + 3, START_NS + 4], "<i8")
+    data["clk_ref_parent_ns"] = np.array([START_NS, START_NS + leap_ns, START_NS + leap_ns, START_NS], "<i8")
+    clocks = take(fresh(), "merged", merged.write(part))["clocks"].to_pydict()
+    assert clocks["offset_ns"] == [1, 2, 3, 4]
 
 
 def test_a_window_without_rows_of_a_kind_has_no_table() -> None:
