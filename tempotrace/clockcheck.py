@@ -72,7 +72,7 @@ def check(paths: Sequence[Path], options: Options) -> tuple[dict[str, Any], list
             lines.add(grammar)
             warnings += text.warnings
             if not sum(grammar.parsed.values()):
-                warnings.append(f"{text.shown}: no line of {grammar.total} is of a clock log's format")
+                warnings.append(f"{text.shown}: none of {grammar.total} lines is of a clock log's format")
     if not opened:
         raise MalformedInput("no log could be read", "; ".join(warnings))
     series = [_series(clock, table) for clock, table in sorted(clocks.items())]

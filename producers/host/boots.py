@@ -54,6 +54,11 @@ class Boots:
     _starts: list[int] = field(default_factory=lambda: [0])
     _runs: list[_Run] = field(default_factory=list)
 
+    @property
+    def epoch(self) -> int:
+        """How often the host was booted again so far."""
+        return self._epoch
+
     def see(self, line: int, boot_ns: int) -> None:
         """A stamp since boot, at this line."""
         if boot_ns < self._latest_ns - REBOOT_NS:

@@ -82,7 +82,9 @@ class Grammar:
                 if clock is not None:
                     boot_ns = int(second) * NS + int(milli) * 1_000_000
                     parsed[form] += 1
-                    if boot_ns < before:
+                    if before < 0:
+                        boots.see(number, boot_ns)
+                    elif boot_ns < before:
                         boots.see(number - 1, before)
                         boots.see(number, boot_ns)
                     before = boot_ns

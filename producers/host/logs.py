@@ -157,7 +157,7 @@ def _survey(paths: Sequence[Path], options: Options, report: LogReport) -> list[
         report.skip("line not understood", found.grammar.unknown)
         report.skip("line says nothing of a clock", sum(found.grammar.ignored.values()))
         if not len(found):
-            report.warn(f"{text.shown}: no line of {found.grammar.total} is of a clock log's format")
+            report.warn(f"{text.shown}: none of {found.grammar.total} lines is of a clock log's format")
         taken = any(entry.name == text.name for entry in files)
         name = f"{text.name}~{found.digest.hex()[:8]}" if taken else text.name
         host = options.host

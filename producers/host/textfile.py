@@ -133,10 +133,14 @@ class TextFile:
                         self._warn("what follows the gzip data is left out")
                     return
                 inflate = zlib.decompressobj(wbits=31)
+            before = inflate.copy()
             try:
                 text = inflate.decompress(data, CHUNK)
             except zlib.error:
-                self._warn(f"the gzip file is damaged; the first {done} bytes of text are used")
+                text = _up_to_damage(before, data)
+                if text:
+                    yield text
+                self._warn(f"the gzip file is damaged; the first {done + len(text)} bytes of text are used")
                 return
             data = inflate.unconsumed_tail or inflate.unused_data
             done += len(text)
@@ -147,6 +151,17 @@ class TextFile:
         line = f"{self.shown}: {text}"
         if line not in self.warnings:
             self.warnings.append(line)
+
+
+def _up_to_damage(inflate: "zlib._Decompress", data: bytes) -> bytes:
+    """What a damaged piece holds before its damage."""
+    out = []
+    try:
+        for at in range(len(data)):
+            out.append(inflate.decompress(data[at : at + 1]))
+    except zlib.error:
+        pass
+    return b"".join(out)
 
 
 def _opened(path: Path) -> IO[bytes]:

@@ -10,7 +10,7 @@ the regression over them. Offsets are clock − parent, ns.
 Bound at the last sample:
 
 - servo (ptp4l, phc2sys, ts2phc): `max|offset| over the window + read error`. The window is the last WINDOW samples
-  since the clock was last stepped or out of lock: nothing before a step is averaged in. The read error is what a
+  since the clock's status last changed or it was stepped: nothing before a step is averaged in. The read error is what a
   two-way measurement cannot see, the difference of its two directions: at most the mean one-way delay that
   ptp4l prints (`path delay`), and at most half of the round trip that phc2sys prints (`delay`). ts2phc compares
   with pulses, whose cable and capture delay it does not know: its bound is that of the offset alone.
@@ -198,10 +198,13 @@ def _read_error(rows: Samples, used: I64) -> I64:
 
 
 def _segments(status: NDArray[np.uint8], used: I64) -> I64:
-    """A number for each sample that changes at every step and whenever the clock is out of lock before it."""
-    broken = (status != Status.LOCKED) & (status != NO_STATUS)
-    passed = np.cumsum(broken)
-    out: I64 = passed[used]
+    """A number for each sample that changes with the clock's status, and after every step."""
+    told = np.where(status == NO_STATUS, 0, np.arange(1, len(status) + 1))
+    latest = np.maximum.accumulate(told) - 1  # the row that told the status that holds at each row; -1 for none
+    held = np.where(latest >= 0, status[latest], NO_STATUS)
+    change = np.zeros(len(status), bool)
+    change[1:] = (held[1:] != held[:-1]) | ((held[:-1] == Status.STEPPED) & (status[1:] == Status.STEPPED))
+    out: I64 = np.cumsum(change)[used]
     return out
 
 
