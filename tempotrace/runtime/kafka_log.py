@@ -83,6 +83,7 @@ class KafkaLog:
         self._origins_refused = 0
         self.appender = Appender(self.settings, member.tenant, member.name)
         self._holding = False  # whether partitions are ours
+        self.generation: Any = None  # the group's state of this assignment, as transactions want it
         self.consumer = Consumer(
             {
                 **self.settings,
@@ -125,6 +126,8 @@ class KafkaLog:
     def begin(self, positions: Mapping[Place, int]) -> None:
         """Read these partitions, from these offsets on; what was fetched before is not delivered any more."""
         self.consumer.assign(self._partitions(positions))
+        # Changes with each assignment only, and asking for it from another thread than poll()'s may never return.
+        self.generation = self.consumer.consumer_group_metadata()
 
     def _partitions(self, positions: Mapping[Place, int]) -> list[TopicPartition]:
         return [TopicPartition(self._names[topic], part, at) for (topic, part), at in positions.items()]

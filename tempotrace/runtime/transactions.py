@@ -168,7 +168,7 @@ class TransactionOutlet:
                 for metadata in [state()]
                 for topic, offset in each.next_offset.items()
             ]
-            group = self._log.consumer.consumer_group_metadata()
+            group = self._log.generation
             self._phase = "committing"
             self._retried(  # 4
                 "adding offsets",

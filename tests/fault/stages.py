@@ -4,6 +4,8 @@ import contextlib
 import json
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,6 +117,24 @@ class Stages:
                 rows.append({"window": index + 1, "sum": sum(window), "carry": carry, "rows": len(window)})
             out.append(rows)
         return out
+
+    def page(self, path: str, instance: int = 0, stage: str = "merge") -> tuple[int, str]:
+        """Answer of a running worker's health page; 0 as long as there is none."""
+        note = self.home / "stages" / f"{self.tenant}-{stage}-{instance}.json"
+        try:
+            port = json.loads(note.read_text())["port"]
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except (FileNotFoundError, ValueError, urllib.error.URLError):
+            return 0, ""
+
+    def await_ready(self, worker: "subprocess.Popen[str]", instance: int = 0) -> None:
+        """Wait until partitions are assigned to a worker."""
+        while self.page("/readyz", instance)[0] != 200:
+            assert worker.poll() is None, worker.communicate()
 
     def await_sums(self, count: int, worker: "subprocess.Popen[str]") -> None:
         """Wait until so many windows are committed, as long as the worker lives."""
