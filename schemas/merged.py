@@ -6,8 +6,10 @@ that repair moved are sparse. Each part holds its own tables, so it can be read 
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schemas import columns as c
 from schemas.batch import I64, STRINGS, widen
@@ -179,10 +181,15 @@ class Merged:
         """Number of entries of a table ("src", "clk", "map", "in", "cause", "end", "val", "edge", "esc")."""
         return len(self.data.get(TABLES[prefix][0].name, ()))
 
+    @cached_property
+    def entry(self) -> NDArray[np.intp]:
+        """Entry of the source table of each row, as numpy takes it fastest (ten times faster than a u16)."""
+        return self.data["source"].astype(np.intp)
+
     def _base(self, table_column: str, offset_column: str) -> I64:
         if not len(self):
             return np.empty(0, np.int64)
-        out: I64 = self.data[table_column][self.data["source"]] + self.data[offset_column]
+        out: I64 = self.data[table_column].take(self.entry) + self.data[offset_column]
         return self._escaped(offset_column, out)
 
     def clock_name(self, entry: int) -> str:
@@ -218,14 +225,14 @@ class Merged:
         """Mapped time (TAI): by the clock's map, or the append time of the input where there is no map."""
         if not len(self):
             return np.empty(0, np.int64)
-        placed = (self.data["src_flags"][self.data["source"]] & PLACED_BY_APPEND) != 0
+        placed = (self.data["src_flags"].take(self.entry) & PLACED_BY_APPEND) != 0
         if placed.all():
             return self._appended()
         clock = self._clock()
         raw = self.raw_ns()
-        delta = raw - self.data["map_ref_ns"][clock]
-        out: I64 = self.data["map_ref_tai_ns"][clock] + delta
-        rate = self.data["map_rate_ppb"][clock]
+        delta = raw - self.data["map_ref_ns"].take(clock)
+        out: I64 = self.data["map_ref_tai_ns"].take(clock) + delta
+        rate = self.data["map_rate_ppb"].take(clock)
         if rate.any():
             out += np.rint(delta * (rate * 1e-9)).astype(np.int64)
         if placed.any():
@@ -235,13 +242,15 @@ class Merged:
     def _appended(self) -> I64:
         """Append time of each row's input record, TAI."""
         by_input = np.array([append_to_tai(int(ms)) for ms in self.data["in_append_ms"]], np.int64)
-        out: I64 = by_input[self.data["input"]]
+        out: I64 = by_input.take(self.data["input"].astype(np.intp))
         return out
 
-    def _clock(self) -> Array:
+    def _clock(self) -> NDArray[np.intp]:
         """Clock entry of each row; entry 0 stands in for rows whose source has no clock."""
-        clock = self.data["src_clock"][self.data["source"]]
-        return np.where(clock == c.NULL_U16, 0, clock)
+        clock = self.data["src_clock"].astype(np.intp)
+        clock[clock == c.NULL_U16] = 0
+        out: NDArray[np.intp] = clock.take(self.entry)
+        return out
 
     def bound_ns(self) -> I64:
         """Greatest error of time_ns against TAI; NULL_I64 where none is known."""
@@ -250,9 +259,9 @@ class Merged:
         if not self.table_len("map"):
             return np.full(len(self), c.NULL_I64)
         clock = self._clock()
-        without = self.data["src_clock"][self.data["source"]] == c.NULL_U16
-        bound: I64 = np.where(without, c.NULL_I64, self.data["map_bound_ns"][clock])
-        growth = self.data["map_growth_ppb"][clock]
+        without = (self.data["src_clock"] == c.NULL_U16).take(self.entry)
+        bound: I64 = np.where(without, c.NULL_I64, self.data["map_bound_ns"].take(clock))
+        growth = self.data["map_growth_ppb"].take(clock)
         if growth.any():
             age = np.abs(self.raw_ns() - self.data["map_ref_ns"][clock])
             grown = bound + np.ceil(age * (growth * 1e-9)).astype(np.int64)

@@ -51,12 +51,12 @@ def floats(values: Array) -> pa.Array:
 
 def texts(places: Array, strings: Sequence[str]) -> pa.DictionaryArray:
     """Places in a string table as a dictionary column of just the strings in use; NULL_U16 is null."""
-    return _dictionary(places, strings, c.NULL_U16)
+    return _dictionary(places, strings)
 
 
 def names(codes: Array, code_table: type[IntEnum]) -> pa.DictionaryArray:
     """Codes as a dictionary column of lower-case names; an unknown code is its number, 255 null."""
-    return _dictionary(codes, code_names(code_table), c.NULL_U8)
+    return _dictionary(codes, code_names(code_table))
 
 
 @cache
@@ -69,11 +69,9 @@ def code_names(code_table: type[IntEnum]) -> tuple[str, ...]:
 def gathered(column: pa.DictionaryArray, entry: Array) -> pa.DictionaryArray:
     """A dictionary column of a table, repeated for each row's entry in that table; null beyond its end."""
     places = np.append(column.indices.fill_null(-1).to_numpy(), np.int32(-1))
-    rows = places[np.minimum(entry, len(column))]
-    null = rows < 0
-    return pa.DictionaryArray.from_arrays(
-        pa.array(rows, mask=null if null.any() else None), column.dictionary
-    )
+    rows = places.take(entry, mode="clip")
+    null = rows < 0 if rows.size and rows.min() < 0 else None
+    return pa.DictionaryArray.from_arrays(pa.array(rows, mask=null), column.dictionary)
 
 
 def constant(text: str, count: int) -> pa.DictionaryArray:
@@ -89,17 +87,15 @@ def nulls(count: int, kind: pa.DataType) -> pa.Array:
     return pa.nulls(count, kind)
 
 
-def _dictionary(places: Array, strings: Sequence[str], null: int) -> pa.DictionaryArray:
+def _dictionary(places: Array, strings: Sequence[str]) -> pa.DictionaryArray:
     size = len(strings)
-    if places.dtype.itemsize > 1 or null > size:
-        places = np.minimum(places, size)  # every null, in one place beyond the table
+    at = np.minimum(places, size).astype(np.intp)  # every null, in one place beyond the table
     seen = np.zeros(size + 1, bool)
-    seen[places] = True
+    seen[at] = True
     used = np.flatnonzero(seen[:size])
     place = np.full(size + 1, -1, np.int32)
     place[used] = np.arange(len(used), dtype=np.int32)
-    rows = place[places]
+    rows = place.take(at)
     missing = rows < 0 if seen[size] else None
-    return pa.DictionaryArray.from_arrays(
-        pa.array(rows, mask=missing), pa.array([strings[at] for at in used.tolist()], pa.string())
-    )
+    words = pa.array([strings[where] for where in used.tolist()], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(rows, mask=missing), words)

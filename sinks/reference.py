@@ -14,11 +14,11 @@ HEAD = """# The lake
 Made from `sinks/tables.py` and `sinks/views.py` by `python -m sinks.reference`.
 
 A lake is a folder of Parquet files, `<table>/tenant=…/date=…/hour=…/` (date and hour TAI). Open it with
-`tempotrace sql "..."`, or with DuckDB on `tempotrace.duckdb`, which holds views and macros only, so that it can
-be opened while a sink writes (read-only, to share it). `tempotrace.sql` has the same as statements. Programs
-that read the Parquet files themselves must leave out files of no unit: a file counts when
-`_units/<topic>/<topic id>/<partition>/<first>-<generation>.json` exists; that path with dots for slashes is the
-file's name.
+`tempotrace sql "..."`, or with DuckDB on `tempotrace.duckdb`, which holds views and macros only, so that it
+can be opened while a sink writes (read-only, to share it). `tempotrace.sql` has the same as statements.
+Programs that read the Parquet files themselves must leave out files of no unit: a file counts when
+`_units/<topic>/<topic id>/<partition>/<first>-<generation>.json` exists; that path with dots for slashes is
+the file's name.
 
 All times are BIGINT ns TAI since 1970 (UTC was 37 s behind in 2026). To show one:
 `make_timestamp_ns(time_ns - 37000000000)`. Every table also has `tenant`, `date` and `hour`.

@@ -41,7 +41,7 @@ class Part:
     def __init__(self, part: Merged) -> None:
         self.part = part
         self.data = part.data
-        self.entry: Array = part.data.get("source", np.empty(0, "<u2"))
+        self.entry = part.entry if len(part) else np.empty(0, np.intp)
         self.seq = part.seq()
         self.time_ns = part.time_ns()
         self.incarnation: I64 = part.data.get("src_incarnation", np.empty(0, np.int64))
@@ -60,12 +60,12 @@ class Part:
 
     def identity(self, rows: Array) -> list[pa.Array]:
         """scope, source, incarnation and seq of these rows."""
-        entry = self.entry[rows]
+        entry = self.entry.take(rows)
         return [
             constant(self.part.scope, len(rows)),
             gathered(self.source, entry),
-            pa.array(self.incarnation[entry]),
-            pa.array(self.seq[rows]),
+            pa.array(self.incarnation.take(entry)),
+            pa.array(self.seq.take(rows)),
         ]
 
     @cached_property
@@ -75,7 +75,7 @@ class Part:
             _KINDS.index(name) if (name := self.part.text(int(at))) in _KINDS else 0
             for at in self.data["src_family"]
         ]
-        code = np.array(family, np.int32)[self.entry] * (c.NULL_U8 + 1) + self.data["kind"]
+        code = (np.array(family, np.int32) * (c.NULL_U8 + 1)).take(self.entry) + self.data["kind"]
         code[self.data["kind"] == c.NULL_U8] = c.NULL_U16
         return texts(code, _KIND_NAMES)
 
@@ -85,7 +85,9 @@ def events(p: Part, topic: str) -> pa.Table | None:
     part, data, n = p.part, p.data, len(p.part)
     if not n:
         return None
-    entry, clock = p.entry, data["src_clock"][p.entry]
+    entry = p.entry
+    clock = data["src_clock"].astype(np.intp).take(entry)
+    taken = data["input"].astype(np.intp)
     every = np.arange(n)
     first = int(part.header["first_row"])
     return assemble(
@@ -95,7 +97,7 @@ def events(p: Part, topic: str) -> pa.Table | None:
             pa.array(np.full(n, part.window_start_ns)),
             pa.array(first + every),
             gathered(p.source, entry),
-            pa.array(p.incarnation[entry]),
+            pa.array(p.incarnation.take(entry)),
             pa.array(p.seq),
             p.by_source("src_family"),
             p.kinds,
@@ -108,13 +110,13 @@ def events(p: Part, topic: str) -> pa.Table | None:
             pa.array(part.order_end_ns()),
             integers(part.wide("duration_ns")),
             p.by_source("src_host"),
-            narrow(data["src_rank"][entry], c.NULL_I32, pa.int32()),
+            narrow(data["src_rank"].take(entry), c.NULL_I32, pa.int32()),
             gathered(p.clock, clock),
-            narrow(np.append(p.epoch, c.NULL_I32)[np.minimum(clock, len(p.epoch))], c.NULL_I32, pa.int32()),
+            narrow(np.append(p.epoch, c.NULL_I32).take(clock, mode="clip"), c.NULL_I32, pa.int32()),
             *_causes(p),
             constant(topic, n),
-            pa.array(data["in_partition"][data["input"]]),
-            pa.array(data["in_offset"][data["input"]]),
+            pa.array(data["in_partition"].take(taken)),
+            pa.array(data["in_offset"].take(taken)),
         ],
     )
 
@@ -125,7 +127,7 @@ def _causes(p: Part) -> list[pa.Array]:
     if not p.part.table_len("cause"):
         kinds = (pa.string(), pa.int64(), pa.int64(), pa.uint8(), pa.string())
         return [nulls(n, kind) for kind in kinds]
-    at = p.data["cause_row"]
+    at = p.data["cause_row"].astype(np.intp)
     missing = np.ones(n, bool)
     missing[at] = False
 
@@ -137,10 +139,10 @@ def _causes(p: Part) -> list[pa.Array]:
     def words(column: pa.DictionaryArray) -> pa.Array:
         return pa.DictionaryArray.from_arrays(spread(column.indices.to_numpy()), column.dictionary)
 
-    source = p.data["cause_source"]
+    source = p.data["cause_source"].astype(np.intp)
     return [
         words(gathered(p.source, source)),
-        spread(p.incarnation[source]),
+        spread(p.incarnation.take(source)),
         spread(p.data["cause_seq"]),
         spread(p.data["cause_point"]),
         words(names(p.data["cause_verdict"], c.Verdict)),
@@ -151,7 +153,7 @@ def event_values(p: Part) -> pa.Table | None:
     """The table `event_values`."""
     if not p.part.table_len("val"):
         return None
-    rows = p.data["val_row"]
+    rows = p.data["val_row"].astype(np.intp)
     return assemble(
         tables.EVENT_VALUES,
         [*p.identity(rows), texts(p.data["val_name"], p.part.strings), floats(p.data["val"])],
@@ -163,11 +165,12 @@ def family(p: Part, name: str) -> pa.Table | None:
     rows = p.data.get(f"{name}_row")
     if rows is None or not len(rows):
         return None
-    entity = texts(p.data["entity"][rows], p.part.strings)
+    rows = rows.astype(np.intp)
+    entity = texts(p.data["entity"].take(rows), p.part.strings)
     own = [_own(p, name, column, len(rows)) for column in c.FAMILIES[name]]
     return assemble(
         tables.FAMILY_TABLES[name],
-        [*p.identity(rows), pa.array(p.time_ns[rows]), p.kinds.take(pa.array(rows)), entity, *own],
+        [*p.identity(rows), pa.array(p.time_ns.take(rows)), p.kinds.take(pa.array(rows)), entity, *own],
     )
 
 
@@ -193,7 +196,7 @@ def edges(p: Part) -> pa.Table | None:
     n, data = p.part.table_len("edge"), p.data
     if not n:
         return None
-    cause, effect = data["edge_cause_source"], data["edge_effect_source"]
+    cause, effect = (data[f"edge_{role}_source"].astype(np.intp) for role in ("cause", "effect"))
     rank = data["src_rank"]
     return assemble(
         tables.EDGES,
@@ -205,19 +208,19 @@ def edges(p: Part) -> pa.Table | None:
             names(data["edge_op"], c.Op),
             pa.array(data["edge_key"]),
             gathered(p.source, cause),
-            pa.array(p.incarnation[cause]),
+            pa.array(p.incarnation.take(cause)),
             pa.array(data["edge_cause_seq"]),
             pa.array(data["edge_cause_point"]),
             gathered(p.source, effect),
-            pa.array(p.incarnation[effect]),
+            pa.array(p.incarnation.take(effect)),
             pa.array(data["edge_effect_seq"]),
             pa.array(data["edge_effect_point"]),
             pa.array(data["edge_gap_ns"]),
             integers(data["edge_bound_ns"]),
             names(data["edge_verdict"], c.Verdict),
             pa.array(data["edge_assumed"] != 0),
-            narrow(rank[cause], c.NULL_I32, pa.int32()),
-            narrow(rank[effect], c.NULL_I32, pa.int32()),
+            narrow(rank.take(cause), c.NULL_I32, pa.int32()),
+            narrow(rank.take(effect), c.NULL_I32, pa.int32()),
             pa.array(data["edge_effect_ns"]),
             integers(data["edge_effect_duration_ns"]),
             narrow(data["edge_size"], c.NULL_U32, pa.int64()),

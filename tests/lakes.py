@@ -1,4 +1,4 @@
-"""A sink without Kafka: a log in memory, a task and an outlet for each partition, taken up and crashed at will."""
+"""A sink without Kafka: a log in memory, a task and an outlet for each partition, stopped at will."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
