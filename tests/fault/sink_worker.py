@@ -1,6 +1,6 @@
 """A sink in a process of its own: works through a log in a file, and kills itself at a step of a commit.
 
-    python -m tests.fault.sink_worker LAKE LOG COMMIT STEP
+python -m tests.fault.sink_worker LAKE LOG COMMIT STEP
 """
 
 import os
