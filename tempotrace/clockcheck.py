@@ -1,8 +1,7 @@
 """What log files say of each clock: the work behind `tempotrace clock check`.
 
-One reading of each file, columns all the way. Times are TAI where the log gives the stamping clock a map to it;
-else they stay the raw stamps of the clock that `stamp_clock` names, and `timescale` says arbitrary.
-"""
+One reading of each file, columns all the way. Times are TAI where the log gives the stamping clock a map to
+it; else they stay the raw stamps of the clock that `stamp_clock` names, and `timescale` says arbitrary."""
 
 import gc
 import hashlib
@@ -20,7 +19,6 @@ from producers.host.logs import Lines, Options
 from producers.host.survey import UNPLACED, SourceKey, host_of, place
 from producers.host.textfile import TextFile
 from schemas.columns import NULL_I64, Status
-from schemas.columns import ClockKindOfRow as Kind
 from schemas.errors import MalformedInput
 from streams.clock import estimate
 

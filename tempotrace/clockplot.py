@@ -23,7 +23,8 @@ _WIDTH, _HEIGHT, _LEFT, _TOP = 900, 180, 90, 28
 
 
 def write(path: Path, series: Sequence[ClockSeries]) -> int:
-    """Draw all clocks that have samples into a .png or .html file; gives their number. Raises Usage, Setup."""
+    """Draw all clocks that have samples into a .png or .html file; gives their number. Raises Usage,
+    Setup."""
     suffix = path.suffix.lower()
     if suffix not in (".png", ".html"):
         raise Usage(f"--plot {path}: the name must end in .png or .html")

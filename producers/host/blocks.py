@@ -1,7 +1,7 @@
 """Replies of several lines: pmc's, and chronyc's reports for people.
 
-A block takes lines as long as they belong to it and gives its reading when it is closed by the first that does
-not. Replies carry no stamp: the reader gives them the line's place, or the stamp of the line before.
+A block takes lines as long as they belong to it and gives its reading when it is closed by the first that
+does not. Replies carry no stamp: the reader gives them the line's place, or the stamp of the line before.
 """
 
 import calendar

@@ -1,8 +1,9 @@
 """chrony's three logs, and what `chronyc` prints for a program (-c). A line in, a stamped reading out.
 
-The clock is the host's CLOCK_REALTIME, its parent the source that the line names. Signs differ by log and are
-made equal here (clock − parent): in measurements.log positive means that the local clock is slow, in tracking.log
-and statistics.log that it is fast; chronyc's System time is positive if slow, its sources and sourcestats if fast.
+The clock is the host's CLOCK_REALTIME, its parent the source that the line names. Signs differ by log and
+are made equal here (clock − parent): in measurements.log positive means that the local clock is slow, in
+tracking.log and statistics.log that it is fast; chronyc's System time is positive if slow, its sources and
+sourcestats if fast.
 
 `error_ns` is the root distance, dispersion + delay / 2, of the source as measured: the greatest error of the
 offset that chrony itself claims. A measurement that failed one of chrony's tests is an EVENT: chrony did not
@@ -166,7 +167,8 @@ def tracking_report(
 def source_report(
     mode: str, state: str, source: str, reach: int, ago_s: int | None, fast_ns: int, error_ns: int
 ) -> Reading:
-    """What `chronyc sources` says of one source. Never heard from, or not usable: a STATE without an offset."""
+    """What `chronyc sources` says of one source. Never heard from, or not usable: a STATE without an
+    offset."""
     text = f"{mode}{state}"
     if ago_s is None or reach == 0:
         return Reading(Kind.STATE, "chronyc.sources", SYSTEM, source, False, text=f"{text} unreachable")

@@ -1,14 +1,14 @@
 """Clock logs that grow: `produce host --log FILE --follow`.
 
-A followed file is read from its start, again after each restart, so that its rows have the same sequence numbers
-whoever reads them; what was sent before is dropped downstream as known. Its incarnation is made of device, inode,
-first line, options and scope, so a rotated or cut file is a new one.
+A followed file is read from its start, again after each restart, so that its rows have the same sequence
+numbers whoever reads them; what was sent before is dropped downstream as known. Its incarnation is made of
+device, inode, first line, options and scope, so a rotated or cut file is a new one.
 
-The log is taken to be written on this host, unless its lines name another one. So the time since boot that stamps
-its lines has a map that is read here, between two readings of the clock, and the follower may promise that no
-line will come that is older than LAG_NS: without such promises a silent log would hold up everybody's windows.
-Lines of an earlier boot have no map; neither have those of other hosts, whose sources promise nothing.
-"""
+The log is taken to be written on this host, unless its lines name another one. So the time since boot that
+stamps its lines has a map that is read here, between two readings of the clock, and the follower may
+promise that no line will come that is older than LAG_NS: without such promises a silent log would hold up
+everybody's windows. Lines of an earlier boot have no map; neither have those of other hosts, whose sources
+promise nothing."""
 
 import hashlib
 import threading
@@ -90,7 +90,9 @@ class Follower:
             self._events(log, log.tail.close(), emit)
         self._emit(emit)
 
-    def _events(self, log: _Log, events: Iterable[Begin | Lines | End], emit: Callable[[Batch], None]) -> None:
+    def _events(
+        self, log: _Log, events: Iterable[Begin | Lines | End], emit: Callable[[Batch], None]
+    ) -> None:
         for event in events:
             if isinstance(event, Begin):
                 self._begin(log, event)
@@ -107,7 +109,9 @@ class Follower:
                 log.grammar = Grammar()
                 self._made.finish(log.number)
                 if event.reason != "closed":
-                    self._warn(f"{log.tail.path}: {event.reason}; the file that is there now is read from its start")
+                    self._warn(
+                        f"{log.tail.path}: {event.reason}; the file that is there now is read from its start"
+                    )
         if log.tail.trouble:
             self._warn(f"{log.tail.trouble}; waiting for it")
 

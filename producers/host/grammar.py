@@ -1,13 +1,12 @@
 """The reader of one log: lines in, rows out, and an account of every line. No I/O.
 
-Every line is counted once: as *parsed* under the form of the grammar that it has, as *ignored* under what it is
-(it is understood, and says nothing about a clock), or as *unknown*. Nothing is guessed from a line's place or
-neighbours but what belongs to it by its format: the lines of one reply, the rest of a klog message of several
-lines, the grandmaster that ptp4l named last.
+Every line is counted once: as *parsed* under the form of the grammar that it has, as *ignored* under what
+it is (it is understood, and says nothing about a clock), or as *unknown*. Nothing is guessed from a line's
+place or neighbours but what belongs to it by its format: the lines of one reply, the rest of a klog message
+of several lines, the grandmaster that ptp4l named last.
 
-Most lines of most logs are servo lines of linuxptp with its own prefix. One expression takes them whole, ahead
-of the grammar proper, which gives the same for them (a test compares the two).
-"""
+Most lines of most logs are servo lines of linuxptp with its own prefix. One expression takes them whole,
+ahead of the grammar proper, which gives the same for them (a test compares the two)."""
 
 import re
 from collections import Counter

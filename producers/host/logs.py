@@ -31,7 +31,8 @@ ROWS_MAX: Final = 4096
 
 @dataclass(frozen=True)
 class Options:
-    """How logs are read. `scope` None: one from the content. `year`: for klog and syslog where nothing tells it."""
+    """How logs are read. `scope` None: one from the content. `year`: for klog and syslog where nothing
+    tells it."""
 
     tenant: str = "default"
     scope: str | None = None

@@ -115,7 +115,8 @@ def host_of(named: str | None, hosts: set[str], given: str | None, digest: bytes
 def place(
     keys: list[SourceKey], maps: dict[str | None, list[BootMap]], line: I64, source: I64, ns: I64
 ) -> tuple[I64, I64]:
-    """Nominal TAI (UNPLACED where there is no map) and boot map of each row, from its line, source and stamp."""
+    """Nominal TAI (UNPLACED where there is no map) and boot map of each row, from its line, source and
+    stamp."""
     placed = np.full(len(ns), UNPLACED, np.int64)
     boot = np.zeros(len(ns), np.int64)
     for number, key in enumerate(keys):
