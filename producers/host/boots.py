@@ -33,6 +33,11 @@ class BootMap:
     pairs: int = 0
     provenance: str = ""
 
+    @property
+    def ahead_ns(self) -> int | None:
+        """CLOCK_REALTIME less CLOCK_MONOTONIC, if known."""
+        return None if self.unix_ns is None or self.boot_ns is None else self.unix_ns - self.boot_ns
+
 
 @dataclass
 class _Run:
@@ -99,7 +104,9 @@ class Boots:
                 # One pair alone may have waited for any time between its two lines.
                 bound_ns = max(BOUND_NS, 2 * spread) if pairs >= RUN_MIN else None
                 first = start if place == 0 else group[0].line
-                said = f"boot time from {pairs} klog lines directly after one of linuxptp, by the least log latency"
+                said = (
+                    f"boot time from {pairs} klog lines directly after linuxptp's, by the least log latency"
+                )
                 out.append(BootMap(first, epoch, best.boot_ns, best.unix_ns, bound_ns, pairs, said))
         return out
 

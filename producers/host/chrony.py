@@ -79,9 +79,14 @@ def _measurement(match: "re.Match[str]") -> Reading:
     return Reading(
         Kind.MEASUREMENT if passed else Kind.EVENT, "chrony.measurement", SYSTEM, source, False,
         offset_ns=-offset, delay_ns=peer_delay,
-        error_ns=peer_dispersion + root_dispersion + (peer_delay + root_delay + 1) // 2, spread_ns=peer_dispersion,
+        error_ns=peer_dispersion + root_dispersion + (peer_delay + root_delay + 1) // 2,
+        spread_ns=peer_dispersion,
         text=None if passed and leap == "N" else f"tests {' '.join(tests)} leap {_LEAPS[leap]}",
-        values=(("stratum", float(stratum)), ("root_delay_ns", root_delay), ("root_dispersion_ns", root_dispersion)),
+        values=(
+            ("stratum", float(stratum)),
+            ("root_delay_ns", root_delay),
+            ("root_dispersion_ns", root_dispersion),
+        ),
     )  # fmt: skip
 
 
@@ -99,7 +104,7 @@ def _tracking(match: "re.Match[str]") -> Reading:
     if delay is not None:
         delay_ns = to_ns(delay)
         error_ns = to_ns(dispersion) + (delay_ns + 1) // 2
-        # The correction still to be made is positive where the clock is slow, other than the offset beside it.
+        # The correction still to be made is positive where the clock is slow, unlike the offset.
         values += (("correction_left_ns", to_ns(left)), ("error_max_ns", to_ns(worst)))
     return Reading(
         Kind.TRACKING, "chrony.tracking", SYSTEM, source, False, to_ns(offset), delay_ns, frequency, error_ns,
@@ -110,7 +115,8 @@ def _tracking(match: "re.Match[str]") -> Reading:
 def _statistics(match: "re.Match[str]") -> Reading:
     source, deviation, offset, _, drift, skew, _, samples, *_ = (match[n] for n in range(7, 18))
     return Reading(
-        Kind.STATISTICS, "chrony.statistics", SYSTEM, source, False, offset_ns=to_ns(offset), spread_ns=to_ns(deviation),
+        Kind.STATISTICS, "chrony.statistics", SYSTEM, source, False,
+        offset_ns=to_ns(offset), spread_ns=to_ns(deviation),
         values=(
             ("drift_ppb", float(drift) * 1e9), ("skew_ppb", float(skew) * 1e9), ("samples", float(samples)),
         ),
@@ -190,14 +196,14 @@ def statistics_report(source: str, samples: int, fast_ppm: float, fast_ns: int, 
 
 
 _DAEMON_EVENT = re.compile(
-    r"(?:Selected source .*|Can't synchronise: .*|Source \S+ (?:.* )?(?:online|offline|replaced .*)|System clock .*"
-    r"|Forward time jump detected!|Backward time jump detected!|Detected falseticker .*|Could not .*|No suitable .*"
-    r"|Received KoD .*|Frequency of .*|Clock .*)",
+    r"(?:Selected source .*|Can't synchronise: .*|Source \S+ (?:.* )?(?:online|offline|replaced .*)"
+    r"|System clock .*|Forward time jump detected!|Backward time jump detected!|Detected falseticker .*"
+    r"|Could not .*|No suitable .*|Received KoD .*|Frequency of .*|Clock .*)",
     re.A,
 )
 _DAEMON_SETUP = re.compile(
-    r"(?:chronyd version .*|Frequency -?\d.* read from .*|Initial frequency .*|Loaded .*|Using .*|Added .*|Enabled .*"
-    r"|Disabled .*|chronyd exiting|Running with .*|Wrong permissions .*)",
+    r"(?:chronyd version .*|Frequency -?\d.* read from .*|Initial frequency .*|Loaded .*|Using .*|Added .*"
+    r"|Enabled .*|Disabled .*|chronyd exiting|Running with .*|Wrong permissions .*)",
     re.A,
 )
 

@@ -63,8 +63,11 @@ _KLOG = re.compile(
     re.A | re.S,
 )
 _PROGRAMS = frozenset(
-    ["ptp4l", "phc2sys", "ts2phc", "synce4l", "timemaster", "phc_ctl", "pmc", "nsm", "chronyd", "chronyc", "T-BC", "GM", "gnss", "dpll"]
-)
+    (
+        "ptp4l", "phc2sys", "ts2phc", "synce4l", "timemaster", "phc_ctl", "pmc", "nsm", "chronyd", "chronyc",
+        "T-BC", "GM", "gnss", "dpll",
+    )
+)  # fmt: skip
 
 
 def fraction_ns(digits: str | None) -> tuple[int, int]:

@@ -4,6 +4,8 @@ The oracle reads the one number that matters from the mutated line by splitting 
 nothing else of the format. TEMPOTRACE_MUTATIONS sets how many mutations are made (100,000 take about a
 minute)."""
 
+# ruff: noqa: E501 (log lines are as long as they are)
+
 import os
 from collections.abc import Callable
 

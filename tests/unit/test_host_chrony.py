@@ -1,5 +1,7 @@
 """chrony's logs and chronyc's output: signs, units, unknowns."""
 
+# ruff: noqa: E501 (log lines are as long as they are)
+
 from pathlib import Path
 
 import numpy as np
@@ -96,9 +98,11 @@ def test_several_sources_in_one_second_stay_several() -> None:
         "  2.000e-03  3.000e-03 C0000209 4B K D"
     )
     found = rows("\n".join(line.format(f"192.0.2.{n}", f"{n}.000") for n in (3, 1, 2)))
-    assert [
-        (row.reading.parent, row.reading.offset_ns) for row in found
-    ] == [("192.0.2.3", -3000), ("192.0.2.1", -1000), ("192.0.2.2", -2000)]
+    assert [(row.reading.parent, row.reading.offset_ns) for row in found] == [
+        ("192.0.2.3", -3000),
+        ("192.0.2.1", -1000),
+        ("192.0.2.2", -2000),
+    ]
 
 
 TRACKING = """\

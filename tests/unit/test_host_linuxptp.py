@@ -1,5 +1,7 @@
 """Messages and prefixes of linuxptp: every form, every prefix, signs, units, clock names."""
 
+# ruff: noqa: E501 (log lines are as long as they are)
+
 import pytest
 
 from producers.host import prefix

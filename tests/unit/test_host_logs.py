@@ -4,6 +4,7 @@ import gzip
 import io
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from producers.host.boots import Boots
 from producers.host.logs import LogReport, Options, read
+from producers.host.survey import SOURCES_MAX
 from producers.host.textfile import LINE_BYTES_MAX, LineCutter, TextFile
 from schemas import columns as c
 from schemas.batch import Batch
@@ -67,9 +69,12 @@ def test_a_file_becomes_an_open_row_and_rows_of_the_clock_family(tmp_path: Path)
     opened, data = made
     assert (opened.family, opened.count, int(opened.wide("number")[0])) == ("control", 1, 1)
     assert (data.family, data.count, report.events, report.batches) == ("clock", 44, 44, 1)
-    assert {
-        name: report.lines.fields()[name] for name in ("total", "parsed", "ignored", "unknown")
-    } == {"total": 84, "parsed": 44, "ignored": 40, "unknown": 0}
+    assert {name: report.lines.fields()[name] for name in ("total", "parsed", "ignored", "unknown")} == {
+        "total": 84,
+        "parsed": 44,
+        "ignored": 40,
+        "unknown": 0,
+    }
     found = sources(data)
     assert {
         "n1/p.log/ptp4l/a.0/CLOCK_MONOTONIC:1000000",
@@ -90,12 +95,12 @@ def test_the_boot_time_is_found_in_the_log(tmp_path: Path) -> None:
     names = [made[1].text(int(name)) for name in data["clk_id"]]
     boot = names.index("n1/CLOCK_MONOTONIC")
     # Of 40 pairs the year is known from the second on: 501 s after boot it was 02:40:01.002.
-    assert int(data["clk_ref_parent_ns"][boot]) - int(
-        data["clk_ref_ns"][boot]
-    ) == (UTC0 - 500) * NS + 2_000_000
     assert (
-        int(data["clk_bound_ns"][boot]), int(data["clk_assurance"][boot]), made[1].text(int(data["clk_parent"][boot]))
-    ) == (5_000_000, c.Assurance.CLAIMED, "n1/CLOCK_REALTIME")  # fmt: skip
+        int(data["clk_ref_parent_ns"][boot]) - int(data["clk_ref_ns"][boot]) == (UTC0 - 500) * NS + 2_000_000
+    )
+    parent = made[1].text(int(data["clk_parent"][boot]))
+    assert (5_000_000, "n1/CLOCK_REALTIME") == (int(data["clk_bound_ns"][boot]), parent)
+    assert int(data["clk_assurance"][boot]) == c.Assurance.CLAIMED
     assert {"n1/CLOCK_MONOTONIC", "n1/CLOCK_REALTIME"} == set(names)
 
 
@@ -118,7 +123,7 @@ def test_no_row_lies_below_a_promise_made_before(tmp_path: Path) -> None:
 
 def test_the_same_content_is_the_same_events(tmp_path: Path) -> None:
     plain = write(tmp_path / "p.log", log())
-    packed = write(tmp_path / "other" if False else tmp_path / "q.log", gzip.compress(log().encode()))
+    packed = write(tmp_path / "q.log", gzip.compress(log().encode()))
     a, b = batches([plain])[0][1], batches([packed])[0][1]
     incarnations = {entry["src_incarnation"] for batch in (a, b) for entry in sources(batch).values()}
     assert (1, a.scope) == (len(incarnations), b.scope)
@@ -138,9 +143,10 @@ def test_sequence_numbers_have_no_gap_over_batches(tmp_path: Path) -> None:
 
 
 def test_two_files_are_merged_in_time_and_one_content_is_sent_once(tmp_path: Path) -> None:
-    early = write(tmp_path / "a" / "p.log" if False else tmp_path / "b.log", log(20))
+    early = write(tmp_path / "b.log", log(20))
     late = write(tmp_path / "a.log", "\n".join(
-        f"dpll[{UTC0 + n}]:[b.0] eth1 frequency_status 3 offset 1 phase_status 3 pps_status 1 s2" for n in range(5, 25)
+        f"dpll[{UTC0 + n}]:[b.0] eth1 frequency_status 3 offset 1 phase_status 3 pps_status 1 s2"
+        for n in range(5, 25)
     ))  # fmt: skip
     twice = write(tmp_path / "c.log", log(20))
     made, report = batches([late, early, twice], Options(host="n1"))
@@ -149,7 +155,7 @@ def test_two_files_are_merged_in_time_and_one_content_is_sent_once(tmp_path: Pat
     rows = [row for batch in made[1:] for row in batch.raw_ns().tolist()]
     placed = [raw if raw > 10**18 else raw + (UTC0 - 500) * NS for raw in rows]
     # Merged by a running maximum: out of order by no more than the log itself is.
-    assert max(before - after for before, after in zip(placed, placed[1:], strict=False)) <= NS
+    assert max(before - after for before, after in pairwise(placed)) <= NS
     assert len(rows) == 22 + 20
 
 
@@ -208,7 +214,7 @@ def test_a_damaged_gzip_file_is_used_as_far_as_it_goes(tmp_path: Path, damage, s
         f"ptp4l[{n}.000]: [a.0] master offset {rng.integers(-(10**9), 10**9)} s2 freq +1 path delay 100"
         for n in range(400)
     )
-    made, report = batches([write(tmp_path / "p.log.gz", damage(gzip.compress(text.encode())))])
+    _, report = batches([write(tmp_path / "p.log.gz", damage(gzip.compress(text.encode())))])
     assert 0 < report.events <= 400
     assert len(report.warnings) == 1
     assert said in report.warnings[0]
@@ -288,3 +294,12 @@ def test_boot_maps_follow_steps_and_reboots() -> None:
     first = maps[0]
     assert first.unix_ns - first.boot_ns == 50_000 * NS + 3_000_000  # type: ignore[operator]
     assert (first.pairs, first.bound_ns) == (128, 8_000_000)
+
+
+def test_sources_without_end_are_counted_not_kept(tmp_path: Path) -> None:
+    text = "\n".join(
+        f"ptp4l[{n}.000]: [tag{n}] master offset 1 s2 freq +1 path delay 100" for n in range(SOURCES_MAX + 10)
+    )
+    made, report = batches([write(tmp_path / "p.log", text + "\n" + text)])
+    assert (2 * SOURCES_MAX, 20) == (report.events, report.skipped["row of a source too many"])
+    assert len(made) > 2

@@ -1,5 +1,7 @@
 """Lines of OpenShift's daemon, and pmc's replies."""
 
+# ruff: noqa: E501 (log lines are as long as they are)
+
 import pytest
 
 from producers.host.grammar import Grammar, Row
