@@ -1,8 +1,7 @@
 """What log files say of each clock: the work behind `tempotrace clock check`.
 
-One reading of each file, columns all the way. Times are TAI where the log gives the stamping clock a map to it;
-else they stay the raw stamps of the clock that `stamp_clock` names, and `timescale` says arbitrary.
-"""
+One reading of each file, columns all the way. Times are TAI where the log gives the stamping clock a map to
+it; else they stay the raw stamps of the clock that `stamp_clock` names, and `timescale` says arbitrary."""
 
 import gc
 import hashlib
@@ -20,7 +19,6 @@ from producers.host.logs import Lines, Options
 from producers.host.survey import UNPLACED, SourceKey, host_of, place
 from producers.host.textfile import TextFile
 from schemas.columns import NULL_I64, Status
-from schemas.columns import ClockKindOfRow as Kind
 from schemas.errors import MalformedInput
 from streams.clock import estimate
 
@@ -88,7 +86,7 @@ class _Collector:
     """The rows of one file in columns, chunk by chunk."""
 
     def __init__(self) -> None:
-        self.keys: dict[SourceKey, int] = {}
+        self.keys: dict[tuple[str | None, str, str | None, str, int], int] = {}
         self.parts: list[dict[str, NDArray[Any]]] = []
         self.names: dict[tuple[str | None, str | None], int] = {}
         self.forms: dict[str, int] = {}
@@ -112,7 +110,7 @@ class _Collector:
         self.parts.append(
             {
                 "line": np.array(line, np.int64),
-                "source": _codes(self.keys, map(SourceKey, host, daemon, tag, stamp_clock, quantum)),
+                "source": _codes(self.keys, zip(host, daemon, tag, stamp_clock, quantum, strict=True)),
                 "ns": np.array(ns, np.int64),
                 "clock": _codes(self.names, zip(host, clock, strict=True)),
                 "form": _codes(self.forms, form),
@@ -140,7 +138,12 @@ def _codes(table: dict[Any, int], values: Any) -> I64:
 
 
 def _wide(values: Sequence[int | None]) -> I64:
-    return np.array([NULL_I64 if value is None else value for value in values], np.int64)
+    unknown = values.count(None)
+    if unknown == len(values):
+        return np.full(unknown, NULL_I64, np.int64)
+    if unknown:
+        values = [NULL_I64 if value is None else value for value in values]
+    return np.array(values, np.int64)
 
 
 def _read(text: TextFile, options: Options, clocks: dict[str, Table]) -> Grammar:
@@ -159,19 +162,20 @@ def _read(text: TextFile, options: Options, clocks: dict[str, Table]) -> Grammar
     if not rows.parts:
         return grammar
     columns = {name: np.concatenate([part[name] for part in rows.parts]) for name in rows.parts[0]}
-    keys = list(rows.keys)
+    keys = [SourceKey(*key) for key in rows.keys]
     maps = {host: boots.maps() for host, boots in grammar.boots.items()}
     columns["placed_ns"], _ = place(keys, maps, columns["line"], columns["source"], columns["ns"])
     named = {host for host, _ in rows.names if host is not None}
     forms, parents = list(rows.forms), list(rows.parents)
     columns["read"] = np.array([estimate.read_of(form) for form in forms], np.uint8)[columns["form"]]
     stamps = [key.clock for key in keys]
-    for (host, clock), code in rows.names.items():
+    by_clock = np.argsort(columns["clock"], kind="stable")
+    ends = np.cumsum(np.bincount(columns["clock"], minlength=len(rows.names)))
+    for (host, clock), mine in zip(rows.names, np.split(by_clock, ends[:-1]), strict=True):
         if clock is None:
             continue
         owner = host_of(host, named, options.host, digest.digest())
         table = clocks.setdefault(f"{owner}/{clock}", Table())
-        mine = np.flatnonzero(columns["clock"] == code)
         for name, column in columns.items():
             if name not in ("line", "source", "clock", "form", "parent"):
                 table.parts.setdefault(name, []).append(column[mine])
@@ -193,7 +197,7 @@ def _series(clock: str, table: Table) -> ClockSeries:
     if known.any():
         time, order, timescale, stamped_by = placed, np.flatnonzero(known), "tai", None
         order = order[np.argsort(placed[order], kind="stable")]
-        # Rows without a time keep their place in the file's order only, so they cannot be put between the others.
+        # Rows without a time keep the file's order only: they cannot be put between the others.
         rest = np.flatnonzero(~known)
         order = np.concatenate([rest, order])
     else:
@@ -226,7 +230,7 @@ def _series(clock: str, table: Table) -> ClockSeries:
         "parents": sorted(table.parents),
         "states": states[:STATES_MAX],
         "states_left_out": max(0, len(states) - STATES_MAX),
-        "events": {form: count for form, count in sorted(table.forms.items())},
+        "events": dict(sorted(table.forms.items())),
     }
     used = estimate.chosen(rows)
     used = used[known[used]]

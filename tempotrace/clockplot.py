@@ -23,7 +23,8 @@ _WIDTH, _HEIGHT, _LEFT, _TOP = 900, 180, 90, 28
 
 
 def write(path: Path, series: Sequence[ClockSeries]) -> int:
-    """Draw all clocks that have samples into a .png or .html file; gives their number. Raises Usage, Setup."""
+    """Draw all clocks that have samples into a .png or .html file; gives their number. Raises Usage,
+    Setup."""
     suffix = path.suffix.lower()
     if suffix not in (".png", ".html"):
         raise Usage(f"--plot {path}: the name must end in .png or .html")
@@ -65,7 +66,8 @@ def _page(series: Sequence[ClockSeries]) -> str:
         "<!doctype html><html lang=en><meta charset=utf-8><title>Clocks</title>"
         "<style>body{font:14px sans-serif;margin:24px;color:#222}svg{display:block;margin:0 0 18px}"
         "text{font:11px sans-serif;fill:#444}.o{fill:none;stroke:#1b5e9b;stroke-width:1}"
-        ".b{fill:#1b5e9b;fill-opacity:.12}.z{stroke:#bbb;stroke-dasharray:3 3}.t{font-weight:bold;fill:#222}</style>"
+        ".b{fill:#1b5e9b;fill-opacity:.12}.z{stroke:#bbb;stroke-dasharray:3 3}"
+        ".t{font-weight:bold;fill:#222}</style>"
         "<h1>Clocks</h1><p>Offset (clock − parent) as line, ± bound as band.</p>"
         f"{none}{panels}</html>\n"
     )
@@ -109,7 +111,8 @@ def _panel(each: ClockSeries) -> str:
         for value in (least + margin, most - margin)
     )
     return (
-        f"<svg width={_WIDTH} height={_HEIGHT} role=img><text class=t x={_LEFT} y=16>{title}</text>{band}{zero}"
+        f"<svg width={_WIDTH} height={_HEIGHT} role=img>"
+        f"<text class=t x={_LEFT} y=16>{title}</text>{band}{zero}"
         f'<polyline class=o points="{line}"/>{labels}<text x={_LEFT} y={_HEIGHT - 6}>0 s</text>'
         f"<text x={right} y={_HEIGHT - 6} text-anchor=end>{span:.6g} s</text></svg>"
     )

@@ -15,10 +15,9 @@ FAMILY: Final = "clock"
 class Located(NamedTuple):
     """A row with its source and what may be promised after it.
 
-    `order_ns` is the time to merge files by. No later row of the same `file` lies below `promise_ns` (TAI), which
-    is `shift_ns` above the source's own clock; both None where the stamps have no map to TAI. `last`: no row of
-    this source follows.
-    """
+    `order_ns` is the time to merge files by. No later row of the same `file` lies below `promise_ns` (TAI),
+    which is `shift_ns` above the source's own clock; both None where the stamps have no map to TAI. `last`:
+    no row of this source follows."""
 
     order_ns: int
     row: Row

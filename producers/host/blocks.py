@@ -1,7 +1,7 @@
 """Replies of several lines: pmc's, and chronyc's reports for people.
 
-A block takes lines as long as they belong to it and gives its reading when it is closed by the first that does
-not. Replies carry no stamp: the reader gives them the line's place, or the stamp of the line before.
+A block takes lines as long as they belong to it and gives its reading when it is closed by the first that
+does not. Replies carry no stamp: the reader gives them the line's place, or the stamp of the line before.
 """
 
 import calendar
@@ -21,7 +21,8 @@ _FIRST = ("Reference ID ", "Remote address ")
 _AMOUNT = re.compile(r"([+-]?\d+\.\d+) (?:seconds|ppm)(?: (slow|fast)(?: of NTP time)?)?", re.A)
 _SIZE = r"([+-]?\d{1,10})(ns|us|ms|s)"
 _SOURCE = re.compile(
-    rf"([\^=#])([*+?x~-]) (\S+) +(\d+) +(-?\d+) +([0-7]+) +(-|\d+[mhdy]?) +{_SIZE}(?:\[ *{_SIZE}\])? \+/- +{_SIZE}",
+    r"([\^=#])([*+?x~-]) (\S+) +(\d+) +(-?\d+) +([0-7]+) +(-|\d+[mhdy]?)"
+    rf" +{_SIZE}(?:\[ *{_SIZE}\])? \+/- +{_SIZE}",
     re.A,
 )
 _STATS = re.compile(
@@ -112,8 +113,8 @@ class PmcReply:
             )
         if self._name in ("TIME_PROPERTIES_DATA_SET", "GRANDMASTER_SETTINGS_NP"):
             keys = (
-                "currentUtcOffset", "currentUtcOffsetValid", "ptpTimescale", "timeTraceable", "leap61", "leap59",
-                "timeSource",
+                "currentUtcOffset", "currentUtcOffsetValid", "ptpTimescale", "timeTraceable", "leap61",
+                "leap59", "timeSource",
             )  # fmt: skip
             return None, self._state(" ".join(f"{key}={pairs[key]}" for key in keys if key in pairs))
         if self._name == "PORT_DATA_SET" and "portState" in pairs:

@@ -1,14 +1,13 @@
 """When a host was booted, from its log alone: what CLOCK_REALTIME showed when CLOCK_MONOTONIC showed so much.
 
 linuxptp stamps its lines with seconds since boot, and klog with UTC. Where a klog line directly follows a
-linuxptp line, `UTC - since boot` is their difference plus the time that passed between the two lines: a few ms
-of log latency or any wait, never less than nothing (but for the millisecond that linuxptp cuts off). So the
-least difference of many pairs is the nearest, and it is claimed to be good to BOUND_NS, no more.
+linuxptp line, `UTC - since boot` is their difference plus the time that passed between the two lines: a few
+ms of log latency or any wait, never less than nothing (but for the millisecond that linuxptp cuts off). So
+the least difference of many pairs is the nearest, and it is claimed to be good to BOUND_NS, no more.
 
-Both clocks are slewed alike, so the difference is constant until CLOCK_REALTIME is stepped. Pairs are taken in
-runs; a run whose least difference lies STEP_NS or more from that before begins a new map, and so does a
-CLOCK_MONOTONIC that went back, a reboot, with a new epoch.
-"""
+Both clocks are slewed alike, so the difference is constant until CLOCK_REALTIME is stepped. Pairs are taken
+in runs; a run whose least difference lies STEP_NS or more from that before begins a new map, and so does a
+CLOCK_MONOTONIC that went back, a reboot, with a new epoch."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -33,6 +32,11 @@ class BootMap:
     bound_ns: int | None = None
     pairs: int = 0
     provenance: str = ""
+
+    @property
+    def ahead_ns(self) -> int | None:
+        """CLOCK_REALTIME less CLOCK_MONOTONIC, if known."""
+        return None if self.unix_ns is None or self.boot_ns is None else self.unix_ns - self.boot_ns
 
 
 @dataclass
@@ -100,7 +104,9 @@ class Boots:
                 # One pair alone may have waited for any time between its two lines.
                 bound_ns = max(BOUND_NS, 2 * spread) if pairs >= RUN_MIN else None
                 first = start if place == 0 else group[0].line
-                said = f"boot time from {pairs} klog lines directly after one of linuxptp, by the least log latency"
+                said = (
+                    f"boot time from {pairs} klog lines directly after linuxptp's, by the least log latency"
+                )
                 out.append(BootMap(first, epoch, best.boot_ns, best.unix_ns, bound_ns, pairs, said))
         return out
 

@@ -1,8 +1,9 @@
 """chrony's three logs, and what `chronyc` prints for a program (-c). A line in, a stamped reading out.
 
-The clock is the host's CLOCK_REALTIME, its parent the source that the line names. Signs differ by log and are
-made equal here (clock − parent): in measurements.log positive means that the local clock is slow, in tracking.log
-and statistics.log that it is fast; chronyc's System time is positive if slow, its sources and sourcestats if fast.
+The clock is the host's CLOCK_REALTIME, its parent the source that the line names. Signs differ by log and
+are made equal here (clock − parent): in measurements.log positive means that the local clock is slow, in
+tracking.log and statistics.log that it is fast; chronyc's System time is positive if slow, its sources and
+sourcestats if fast.
 
 `error_ns` is the root distance, dispersion + delay / 2, of the source as measured: the greatest error of the
 offset that chrony itself claims. A measurement that failed one of chrony's tests is an EVENT: chrony did not
@@ -78,9 +79,14 @@ def _measurement(match: "re.Match[str]") -> Reading:
     return Reading(
         Kind.MEASUREMENT if passed else Kind.EVENT, "chrony.measurement", SYSTEM, source, False,
         offset_ns=-offset, delay_ns=peer_delay,
-        error_ns=peer_dispersion + root_dispersion + (peer_delay + root_delay + 1) // 2, spread_ns=peer_dispersion,
+        error_ns=peer_dispersion + root_dispersion + (peer_delay + root_delay + 1) // 2,
+        spread_ns=peer_dispersion,
         text=None if passed and leap == "N" else f"tests {' '.join(tests)} leap {_LEAPS[leap]}",
-        values=(("stratum", float(stratum)), ("root_delay_ns", root_delay), ("root_dispersion_ns", root_dispersion)),
+        values=(
+            ("stratum", float(stratum)),
+            ("root_delay_ns", root_delay),
+            ("root_dispersion_ns", root_dispersion),
+        ),
     )  # fmt: skip
 
 
@@ -98,7 +104,7 @@ def _tracking(match: "re.Match[str]") -> Reading:
     if delay is not None:
         delay_ns = to_ns(delay)
         error_ns = to_ns(dispersion) + (delay_ns + 1) // 2
-        # The correction still to be made is positive where the clock is slow, other than the offset beside it.
+        # The correction still to be made is positive where the clock is slow, unlike the offset.
         values += (("correction_left_ns", to_ns(left)), ("error_max_ns", to_ns(worst)))
     return Reading(
         Kind.TRACKING, "chrony.tracking", SYSTEM, source, False, to_ns(offset), delay_ns, frequency, error_ns,
@@ -109,7 +115,8 @@ def _tracking(match: "re.Match[str]") -> Reading:
 def _statistics(match: "re.Match[str]") -> Reading:
     source, deviation, offset, _, drift, skew, _, samples, *_ = (match[n] for n in range(7, 18))
     return Reading(
-        Kind.STATISTICS, "chrony.statistics", SYSTEM, source, False, offset_ns=to_ns(offset), spread_ns=to_ns(deviation),
+        Kind.STATISTICS, "chrony.statistics", SYSTEM, source, False,
+        offset_ns=to_ns(offset), spread_ns=to_ns(deviation),
         values=(
             ("drift_ppb", float(drift) * 1e9), ("skew_ppb", float(skew) * 1e9), ("samples", float(samples)),
         ),
@@ -166,7 +173,8 @@ def tracking_report(
 def source_report(
     mode: str, state: str, source: str, reach: int, ago_s: int | None, fast_ns: int, error_ns: int
 ) -> Reading:
-    """What `chronyc sources` says of one source. Never heard from, or not usable: a STATE without an offset."""
+    """What `chronyc sources` says of one source. Never heard from, or not usable: a STATE without an
+    offset."""
     text = f"{mode}{state}"
     if ago_s is None or reach == 0:
         return Reading(Kind.STATE, "chronyc.sources", SYSTEM, source, False, text=f"{text} unreachable")
@@ -188,14 +196,14 @@ def statistics_report(source: str, samples: int, fast_ppm: float, fast_ns: int, 
 
 
 _DAEMON_EVENT = re.compile(
-    r"(?:Selected source .*|Can't synchronise: .*|Source \S+ (?:.* )?(?:online|offline|replaced .*)|System clock .*"
-    r"|Forward time jump detected!|Backward time jump detected!|Detected falseticker .*|Could not .*|No suitable .*"
-    r"|Received KoD .*|Frequency of .*|Clock .*)",
+    r"(?:Selected source .*|Can't synchronise: .*|Source \S+ (?:.* )?(?:online|offline|replaced .*)"
+    r"|System clock .*|Forward time jump detected!|Backward time jump detected!|Detected falseticker .*"
+    r"|Could not .*|No suitable .*|Received KoD .*|Frequency of .*|Clock .*)",
     re.A,
 )
 _DAEMON_SETUP = re.compile(
-    r"(?:chronyd version .*|Frequency -?\d.* read from .*|Initial frequency .*|Loaded .*|Using .*|Added .*|Enabled .*"
-    r"|Disabled .*|chronyd exiting|Running with .*|Wrong permissions .*)",
+    r"(?:chronyd version .*|Frequency -?\d.* read from .*|Initial frequency .*|Loaded .*|Using .*|Added .*"
+    r"|Enabled .*|Disabled .*|chronyd exiting|Running with .*|Wrong permissions .*)",
     re.A,
 )
 

@@ -1,14 +1,14 @@
 """Clock logs that grow: `produce host --log FILE --follow`.
 
-A followed file is read from its start, again after each restart, so that its rows have the same sequence numbers
-whoever reads them; what was sent before is dropped downstream as known. Its incarnation is made of device, inode,
-first line, options and scope, so a rotated or cut file is a new one.
+A followed file is read from its start, again after each restart, so that its rows have the same sequence
+numbers whoever reads them; what was sent before is dropped downstream as known. Its incarnation is made of
+device, inode, first line, options and scope, so a rotated or cut file is a new one.
 
-The log is taken to be written on this host, unless its lines name another one. So the time since boot that stamps
-its lines has a map that is read here, between two readings of the clock, and the follower may promise that no
-line will come that is older than LAG_NS: without such promises a silent log would hold up everybody's windows.
-Lines of an earlier boot have no map; neither have those of other hosts, whose sources promise nothing.
-"""
+The log is taken to be written on this host, unless its lines name another one. So the time since boot that
+stamps its lines has a map that is read here, between two readings of the clock, and the follower may
+promise that no line will come that is older than LAG_NS: without such promises a silent log would hold up
+everybody's windows. Lines of an earlier boot have no map; neither have those of other hosts, whose sources
+promise nothing."""
 
 import hashlib
 import threading
@@ -24,7 +24,7 @@ from producers.host.logs import Lines as LineCounts
 from producers.host.logs import LogReport, Options, incarnation_of, source_name
 from producers.host.reading import BOOT, NS, SYSTEM
 from producers.host.stampclocks import stamp_clock, unix_to_tai
-from producers.host.survey import SourceKey
+from producers.host.survey import SOURCES_MAX, SourceKey
 from producers.host.tail import Begin, End, Lines, Tail
 from schemas.batch import Batch
 from schemas.columns import Control
@@ -90,7 +90,9 @@ class Follower:
             self._events(log, log.tail.close(), emit)
         self._emit(emit)
 
-    def _events(self, log: _Log, events: Iterable[Begin | Lines | End], emit: Callable[[Batch], None]) -> None:
+    def _events(
+        self, log: _Log, events: Iterable[Begin | Lines | End], emit: Callable[[Batch], None]
+    ) -> None:
         for event in events:
             if isinstance(event, Begin):
                 self._begin(log, event)
@@ -107,7 +109,9 @@ class Follower:
                 log.grammar = Grammar()
                 self._made.finish(log.number)
                 if event.reason != "closed":
-                    self._warn(f"{log.tail.path}: {event.reason}; the file that is there now is read from its start")
+                    self._warn(
+                        f"{log.tail.path}: {event.reason}; the file that is there now is read from its start"
+                    )
         if log.tail.trouble:
             self._warn(f"{log.tail.trouble}; waiting for it")
 
@@ -119,9 +123,8 @@ class Follower:
         now_ns = self._clock.now_ns_utc()
         log.grammar = Grammar(options.near_ns() or now_ns)
         log.sources = {}
-        # A file that has not changed since this boot holds lines of earlier ones only, until a new line comes.
-        assert self._boot.unix_ns is not None and self._boot.boot_ns is not None
-        log.fresh = event.changed_ns >= self._boot.unix_ns - self._boot.boot_ns
+        # A file not changed since this boot holds lines of earlier ones only, until a new line comes.
+        log.fresh = event.changed_ns >= _ahead(self._boot)
         log.caught_up = False
 
     def _add(self, log: _Log, row: Row, emit: Callable[[Batch], None]) -> None:
@@ -130,6 +133,9 @@ class Follower:
         boot = self._map_of(log, row, local)
         key = SourceKey(row.host, row.daemon, row.tag, row.stamp.clock, row.stamp.quantum_ns)
         source = log.sources.get((key, boot))
+        if source is None and len(log.sources) >= SOURCES_MAX:
+            self._report.skip("row of a source too many")
+            return
         if source is None:
             state = stamp_clock(host, key.clock, key.quantum_ns, boot)
             name = source_name(host, log.name, key)
@@ -151,7 +157,6 @@ class Follower:
             return None
         boots = log.grammar.boots[row.host]
         latest = boots.epoch
-        assert self._boot.boot_ns is not None
         if not local or not log.fresh or row.stamp.ns > self._clock.monotonic() * NS + LAG_NS:
             return BootMap(0, latest)
         return BootMap(
@@ -172,14 +177,11 @@ class Follower:
     def _beat(self, emit: Callable[[Batch], None]) -> None:
         """Emit what there is, and the promise of every file that is read to its end."""
         now = self._read_boot()
-        old = self._boot
-        assert now.unix_ns is not None and now.boot_ns is not None
-        assert old.unix_ns is not None and old.boot_ns is not None
-        if abs((now.unix_ns - now.boot_ns) - (old.unix_ns - old.boot_ns)) > STEP_NS:
+        if abs(_ahead(now) - _ahead(self._boot)) > STEP_NS:
             self._boot = now
         for log in self._logs:
             if log.caught_up:
-                self._made.promise(log.number, unix_to_tai(now.unix_ns) - LAG_NS)
+                self._made.promise(log.number, unix_to_tai(self._clock.now_ns_utc()) - LAG_NS)
         self._emit(emit)
 
     def _emit(self, emit: Callable[[Batch], None]) -> None:
@@ -202,3 +204,9 @@ class Follower:
         if line not in self._told and len(self._told) < 1000:
             self._told.add(line)
             self._report.warn(line)
+
+
+def _ahead(boot: BootMap) -> int:
+    """CLOCK_REALTIME less CLOCK_MONOTONIC of a map that was read here."""
+    assert boot.ahead_ns is not None
+    return boot.ahead_ns

@@ -1,13 +1,12 @@
 """The reader of one log: lines in, rows out, and an account of every line. No I/O.
 
-Every line is counted once: as *parsed* under the form of the grammar that it has, as *ignored* under what it is
-(it is understood, and says nothing about a clock), or as *unknown*. Nothing is guessed from a line's place or
-neighbours but what belongs to it by its format: the lines of one reply, the rest of a klog message of several
-lines, the grandmaster that ptp4l named last.
+Every line is counted once: as *parsed* under the form of the grammar that it has, as *ignored* under what
+it is (it is understood, and says nothing about a clock), or as *unknown*. Nothing is guessed from a line's
+place or neighbours but what belongs to it by its format: the lines of one reply, the rest of a klog message
+of several lines, the grandmaster that ptp4l named last.
 
-Most lines of most logs are servo lines of linuxptp with its own prefix. One expression takes them whole, ahead
-of the grammar proper, which gives the same for them (a test compares the two).
-"""
+Most lines of most logs are servo lines of linuxptp with its own prefix. One expression takes them whole,
+ahead of the grammar proper, which gives the same for them (a test compares the two)."""
 
 import re
 from collections import Counter
@@ -18,6 +17,7 @@ from producers.host import blocks, chrony, linuxptp, openshift, prefix
 from producers.host.boots import Boots
 from producers.host.reading import BOOT, LINE, NS, SYSTEM, Kind, Reading, Stamp
 
+KNOWN_MAX: Final = 10_000  # beginnings of servo lines that are remembered
 SAMPLES_MAX: Final = 5  # shapes of unknown lines that are kept to be shown
 _HOT = re.compile(
     r"(?P<daemon>ptp4l|phc2sys|ts2phc)\[(?P<second>\d{1,9})\.(?P<milli>\d{3})\]: "
@@ -71,16 +71,17 @@ class Grammar:
         hot, known, parsed, new = _HOT.fullmatch, self._hot, self.parsed, tuple.__new__
         boots = self.boots.setdefault(None, Boots())
         before = -1  # the stamp of the line before, if it was taken here
+        in_block = self._block is not None
         number = self.total
         for number, line in enumerate(lines, self.total + 1):
             match = hot(line)
-            if match is not None and self._block is None:
+            if match is not None and not in_block:
                 daemon, second, milli, tag, name, word, offset, state, freq, delay, holdover = match.groups()
                 form, clock, parent, here = known.get((daemon, tag, name, word)) or self._learn(
                     daemon, tag, name, word
                 )
                 if clock is not None:
-                    boot_ns = int(second) * NS + int(milli) * 1_000_000
+                    boot_ns = int(second + milli) * 1_000_000
                     parsed[form] += 1
                     if before < 0:
                         boots.see(number, boot_ns)
@@ -88,10 +89,11 @@ class Grammar:
                         boots.see(number - 1, before)
                         boots.see(number, boot_ns)
                     before = boot_ns
-                    # Readings, stamps and rows are plain tuples to the interpreter: made so, at half the cost.
+                    # Made as the plain tuples that they are, at half the cost.
                     reading = new(Reading, (
                         Kind.SERVO, form, clock, parent, here, int(offset),
-                        None if delay is None else int(delay), float(freq), None, None, int(state), holdover, (),
+                        None if delay is None else int(delay), float(freq), None, None, int(state),
+                        holdover, (),
                     ))  # fmt: skip
                     yield new(
                         Row, (number, None, daemon, tag, new(Stamp, (BOOT, boot_ns, 1_000_000)), reading)
@@ -102,6 +104,7 @@ class Grammar:
                 self._klog, self._before, before = False, (None, before), -1
             self.total = number
             yield from self._line(line)
+            in_block = self._block is not None
         self.total = number
         if before >= 0:
             boots.see(self.total, before)
@@ -116,6 +119,8 @@ class Grammar:
         master = self._masters.get((None, sample.clock or ""))
         if parent is None and master is not None:
             parent, here = master, False
+        if len(self._hot) >= KNOWN_MAX:
+            self._hot.clear()
         found = self._hot[daemon, tag, name, word] = (sample.form, sample.clock, parent, here)
         return found
 

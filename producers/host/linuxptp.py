@@ -19,18 +19,20 @@ SERVO = re.compile(
     re.A,
 )
 _SUMMARY = re.compile(
-    rf"{_CLOCK}rms +{_NUMBER} max +{_NUMBER} freq +{_NUMBER} \+/- +{_NUMBER}(?: delay +{_NUMBER} \+/- +{_NUMBER})?",
+    rf"{_CLOCK}rms +{_NUMBER} max +{_NUMBER} freq +{_NUMBER} \+/- +{_NUMBER}"
+    rf"(?: delay +{_NUMBER} \+/- +{_NUMBER})?",
     re.A,
 )
 _STATE = "INITIALIZING|FAULTY|DISABLED|LISTENING|PRE_MASTER|MASTER|PASSIVE|UNCALIBRATED|SLAVE|GRAND_MASTER"
 _PORT = re.compile(
-    rf"port (\d{{1,5}})(?: \(([^()\s]+)\))?: (?:({_STATE}) to ({_STATE})(?: on ([A-Z0-9_]+)(?: \(([A-Z0-9_]+)\))?)?|(.+))",
+    r"port (\d{1,5})(?: \(([^()\s]+)\))?: "
+    rf"(?:({_STATE}) to ({_STATE})(?: on ([A-Z0-9_]+)(?: \(([A-Z0-9_]+)\))?)?|(.+))",
     re.A,
 )
 _IDENTITY = r"[0-9a-f]{6}\.[0-9a-f]{4}\.[0-9a-f]{6}"
 _PORT_EVENT = re.compile(
     rf"(?:new foreign master {_IDENTITY}-\d+|assuming the grand master role|link (?:up|down)|FAULT_DETECTED"
-    r"|SYNCHRONIZATION_FAULT|minimum delay request interval .*|(?:announce|sync|delay) timeout|rx sync timeout"
+    r"|SYNCHRONIZATION_FAULT|minimum delay request interval .*|(?:announce|sync|delay|rx sync) timeout"
     r"|Master clock quality received is greater than configured, ignoring master!|just a bunch of devices"
     r"|received \w+ without timestamp|(?:send|recv) \w+ (?:\w+ )?failed|clearing fault .*|taking .* out of .*"
     r"|.*neighborPropDelayThresh.*|setting asCapable|ignoring .*|hybrid_e2e .*)",
@@ -50,7 +52,8 @@ _LOST_HOLDOVER = re.compile(rf"(\S+) lost holdover lock \(offset +{_NUMBER}\)", 
 _TSTAMP = re.compile(r"adding tstamp (-?\d{1,12}\.\d{9}) to clock (\S+)", re.A)
 _SKIP = re.compile(r"(\S+) SKIP extts index (\d+) at (-?\d{1,12}\.\d{9})(?: src .*)?", re.A)
 _SELECTING = re.compile(
-    r"(?:un)?selecting (\S+) (?:for synchronization|as (?:the |out-of-domain |domain )?(?:master|source)(?: clock)?)",
+    r"(?:un)?selecting (\S+) (?:for synchronization"
+    r"|as (?:the |out-of-domain |domain )?(?:master|source)(?: clock)?)",
     re.A,
 )
 _PORT_CHANGED = re.compile(rf"port {_IDENTITY}-\d+ changed state", re.A)
@@ -61,9 +64,11 @@ _UTC = re.compile(
     re.A,
 )
 _EVENT = re.compile(
-    r"(?:source ts not valid|nothing to synchronize|reconfiguring after port state change|Waiting for ptp4l\.\.\."
-    r"|(?:nmea|PPS|extts|ppsi?) .*(?:lost|not valid|invalid|expired|timeout|timed out).*|poll failed|poll tx .*"
-    r"|timed out while polling for tx timestamp|increasing tx_timestamp_timeout .*|running in a temporal vortex)",
+    r"(?:source ts not valid|nothing to synchronize|reconfiguring after port state change"
+    r"|Waiting for ptp4l\.\.\.|poll failed"
+    r"|(?:nmea|PPS|extts|ppsi?) .*(?:lost|not valid|invalid|expired|timeout|timed out).*"
+    r"|poll tx .*|timed out while polling for tx timestamp|increasing tx_timestamp_timeout .*"
+    r"|running in a temporal vortex)",
     re.A,
 )
 # Lines that say how a daemon was started or talks to others; nothing about a clock's state.

@@ -31,7 +31,8 @@ ROWS_MAX: Final = 4096
 
 @dataclass(frozen=True)
 class Options:
-    """How logs are read. `scope` None: one from the content. `year`: for klog and syslog where nothing tells it."""
+    """How logs are read. `scope` None: one from the content. `year`: for klog and syslog where nothing
+    tells it."""
 
     tenant: str = "default"
     scope: str | None = None
@@ -156,6 +157,7 @@ def _survey(paths: Sequence[Path], options: Options, report: LogReport) -> list[
         report.lines.add(found.grammar)
         report.skip("line not understood", found.grammar.unknown)
         report.skip("line says nothing of a clock", sum(found.grammar.ignored.values()))
+        report.skip("row of a source too many", int((found.source < 0).sum()))
         if not len(found):
             report.warn(f"{text.shown}: none of {found.grammar.total} lines is of a clock log's format")
         taken = any(entry.name == text.name for entry in files)
@@ -186,6 +188,8 @@ def _located(file: int, entry: _File, options: Options, scope: str) -> Iterator[
     latest_ns = UNPLACED
     places = zip(found.source.tolist(), found.placed_ns.tolist(), found.boot.tolist(), strict=True)
     for row, (place, placed_ns, boot) in zip(rows, places, strict=True):
+        if place < 0:
+            continue
         known = made.get((place, boot))
         if known is None:
             known = made[place, boot] = _source(entry, found.keys[place], boot, incarnation, options)

@@ -1,12 +1,14 @@
-"""Lines of OpenShift's linuxptp daemon (`dpll[…]`, `T-BC[…]`, `GM[…]`, `gnss[…]` and its own of ptp4l and ts2phc).
+"""Lines of OpenShift's linuxptp daemon (`dpll[…]`, `T-BC[…]`, `GM[…]`, `gnss[…]` and its own of ptp4l and
+ts2phc).
 
-They name a network port, but each is about another thing at that port: the loop in its clock chip, the boundary
-clock as a whole, the receiver. So the clock is `dpll:<port>`, `T-BC:<port>`, `GM:<port>`, `gnss:<port>`, and
-nothing of them is mixed with the port's own clock, which phc2sys and ts2phc name plainly.
+They name a network port, but each is about another thing at that port: the loop in its clock chip, the
+boundary clock as a whole, the receiver. So the clock is `dpll:<port>`, `T-BC:<port>`, `GM:<port>`,
+`gnss:<port>`, and nothing of them is mixed with the port's own clock, which phc2sys and ts2phc name
+plainly.
 
-Its states are not the servo's: s0 free running, s1 holdover, s2 locked; so `servo` is null for s1, and the text
-begins with the state. An offset of 99999999999 (or with `nmea_status 0` any) is how the daemon says that it has none.
-"""
+Its states are not the servo's: s0 free running, s1 holdover, s2 locked; so `servo` is null for s1, and the
+text begins with the state. An offset of 99999999999 (or with `nmea_status 0` any) is how the daemon says
+that it has none."""
 
 import re
 

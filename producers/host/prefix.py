@@ -38,6 +38,7 @@ class Klog(NamedTuple):
 
 
 UPTIME_S_MAX = 1_000_000_000  # 31 years
+UNIX_S_MAX = 7_258_118_400  # the year 2200: anything beyond is a damaged number
 _MONTHS = {name: month for month, name in enumerate(calendar.month_abbr) if name}
 _SYSLOG = re.compile(
     r"(?:<\d{1,3}>)?([A-Z][a-z]{2}) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))? ([\w.:-]+) (?=\S)",
@@ -62,8 +63,11 @@ _KLOG = re.compile(
     re.A | re.S,
 )
 _PROGRAMS = frozenset(
-    "ptp4l phc2sys ts2phc synce4l timemaster phc_ctl pmc nsm chronyd chronyc T-BC GM gnss dpll".split()
-)
+    (
+        "ptp4l", "phc2sys", "ts2phc", "synce4l", "timemaster", "phc_ctl", "pmc", "nsm", "chronyd", "chronyc",
+        "T-BC", "GM", "gnss", "dpll",
+    )
+)  # fmt: skip
 
 
 def fraction_ns(digits: str | None) -> tuple[int, int]:
@@ -74,7 +78,8 @@ def fraction_ns(digits: str | None) -> tuple[int, int]:
 
 
 def utc_ns(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:
-    """A UTC date and time as Unix ns; second 60 is the first one of the next minute. None if there is no such."""
+    """A UTC date and time as Unix ns; second 60 is the first one of the next minute. None if there is no
+    such."""
     if not (1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]) or not 1970 <= year < 2262:
         return None
     if hour > 23 or minute > 59 or second > 60:
@@ -83,7 +88,8 @@ def utc_ns(year: int, month: int, day: int, hour: int, minute: int, second: int)
 
 
 def klog(line: str, near_ns: int | None) -> Klog | None:
-    """A klog line, or None. `near_ns` (Unix) is a time from which the year is taken: the date nearest to it."""
+    """A klog line, or None. `near_ns` (Unix) is a time from which the year is taken: the date nearest to
+    it."""
     match = _KLOG.match(line)
     if match is None:
         return None
@@ -131,6 +137,8 @@ def parse(line: str) -> Prefix | None:
         return None
     daemon, number, decimals, tag_before, colon, gap, boot_s, boot_part, tag, body = match.groups()
     if number is None and colon is None:
+        return None
+    if number is not None and int(number) >= (UNIX_S_MAX if decimals is None else UPTIME_S_MAX):
         return None
     stamp = outer
     if boot_s is not None:

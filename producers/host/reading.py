@@ -1,10 +1,10 @@
 """What one line of a clock log says, in one form for every daemon.
 
-Signs and units are the same for all: `offset_ns` = clock − parent (positive: the clock is ahead), times in ns,
-rates in ppb (positive: left alone, the clock would gain). None is unknown, never 0. A clock has the name that
-the line gives it; the reader puts the host before it. A value outside its plausible range stays in the text of
-a STATE row, and an offset in a STATE or EVENT row is a report, not a sample: nothing averages it.
-"""
+Signs and units are the same for all: `offset_ns` = clock − parent (positive: the clock is ahead), times in
+ns, rates in ppb (positive: left alone, the clock would gain). None is unknown, never 0. A clock has the
+name that the line gives it; the reader puts the host before it. A value outside its plausible range stays
+in the text of a STATE row, and an offset in a STATE or EVENT row is a report, not a sample: nothing
+averages it."""
 
 from typing import NamedTuple
 

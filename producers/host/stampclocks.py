@@ -1,10 +1,10 @@
 """The clocks that stamp the lines of a log, as a batch's header states them.
 
-They are not the clocks that the lines are about: those are measured here, and streams/clock makes their states
-from the samples. What is claimed of a stamping clock is only what its format says: CLOCK_REALTIME is UTC as far
-as the host knows, in steps of what is printed; CLOCK_MONOTONIC counts from boot, and has a map to CLOCK_REALTIME
-where the log itself shows one; a line's number or a syslog date without a year is no time at all.
-"""
+They are not the clocks that the lines are about: those are measured here, and streams/clock makes their
+states from the samples. What is claimed of a stamping clock is only what its format says: CLOCK_REALTIME is
+UTC as far as the host knows, in steps of what is printed; CLOCK_MONOTONIC counts from boot, and has a map
+to CLOCK_REALTIME where the log itself shows one; a line's number or a syslog date without a year is no time
+at all."""
 
 import numpy as np
 

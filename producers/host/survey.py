@@ -21,6 +21,7 @@ from schemas.time import utc_to_tai
 
 I64 = NDArray[np.int64]
 UNPLACED = -(2**63)
+SOURCES_MAX = 4096  # of one file: a log has a handful; damaged or hostile ones must not fill our tables
 
 
 class SourceKey(NamedTuple):
@@ -40,7 +41,7 @@ class Survey:
     digest: bytes
     grammar: Grammar  # its counts: what became of each line
     keys: list[SourceKey]
-    source: I64  # place in `keys`
+    source: I64  # place in `keys`; -1 for rows of sources beyond SOURCES_MAX, which are left out
     placed_ns: I64  # nominal TAI; UNPLACED where the stamp has no map to it
     boot: I64  # place in `maps` of the row's host, for stamps since boot
     maps: dict[str | None, list[BootMap]]
@@ -64,7 +65,9 @@ class _Rows:
         key = SourceKey(row.host, row.daemon, row.tag, stamp.clock, stamp.quantum_ns)
         place = self.keys.get(key)
         if place is None:
-            place = self.keys[key] = len(self.keys)
+            place = -1
+            if len(self.keys) < SOURCES_MAX:
+                place = self.keys[key] = len(self.keys)
         self.line.append(row.line)
         self.source.append(place)
         self.ns.append(stamp.ns)
@@ -94,7 +97,7 @@ def survey(file: TextFile, near_ns: int | None) -> Survey:
         boot=boot,
         maps=maps,
         disorder_ns=disorder,
-        rows_of=np.bincount(source, minlength=len(keys)),
+        rows_of=np.bincount(source[source >= 0], minlength=len(keys)),
         hosts={key.host for key in keys if key.host is not None},
     )
 
@@ -115,7 +118,8 @@ def host_of(named: str | None, hosts: set[str], given: str | None, digest: bytes
 def place(
     keys: list[SourceKey], maps: dict[str | None, list[BootMap]], line: I64, source: I64, ns: I64
 ) -> tuple[I64, I64]:
-    """Nominal TAI (UNPLACED where there is no map) and boot map of each row, from its line, source and stamp."""
+    """Nominal TAI (UNPLACED where there is no map) and boot map of each row, from its line, source and
+    stamp."""
     placed = np.full(len(ns), UNPLACED, np.int64)
     boot = np.zeros(len(ns), np.int64)
     for number, key in enumerate(keys):

@@ -1,9 +1,9 @@
-"""A text file that grows, is rotated or cut: `tail -F` without waiting. The caller decides when to look again.
+"""A text file that grows, is rotated or cut: `tail -F` without waiting. The caller decides when to look
+again.
 
-A file is known by device, inode and its first line, so its content begins when that line is whole. It ends when
-the path leads to another file (the old one is read to its end first), when it became shorter than what was read,
-or when the tail is closed. A path without a file is waited for.
-"""
+A file is known by device, inode and its first line, so its content begins when that line is whole. It ends
+when the path leads to another file (the old one is read to its end first), when it became shorter than what
+was read, or when the tail is closed. A path without a file is waited for."""
 
 import os
 from collections.abc import Iterator
@@ -29,7 +29,8 @@ class Begin:
 
 @dataclass(frozen=True)
 class Lines:
-    """The next whole lines; `caught_up`: nothing more is there now. `old`: they were there at the beginning."""
+    """The next whole lines; `caught_up`: nothing more is there now. `old`: they were there at the
+    beginning."""
 
     lines: list[str]
     caught_up: bool

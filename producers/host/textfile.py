@@ -4,13 +4,13 @@ What can be read is read: a gzip file that ends early or is damaged gives the li
 that are no UTF-8 become U+FFFD, a line beyond LINE_BYTES_MAX is cut. `warnings` says each of it once.
 """
 
+import contextlib
 import hashlib
-import os
 import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
@@ -155,13 +155,11 @@ class TextFile:
 
 def _up_to_damage(inflate: "zlib._Decompress", data: bytes) -> bytes:
     """What a damaged piece holds before its damage."""
-    out = []
-    try:
+    out = bytearray()
+    with contextlib.suppress(zlib.error):
         for at in range(len(data)):
-            out.append(inflate.decompress(data[at : at + 1]))
-    except zlib.error:
-        pass
-    return b"".join(out)
+            out += inflate.decompress(data[at : at + 1])
+    return bytes(out)
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -184,16 +182,3 @@ def _spooled(source: IO[bytes]) -> IO[bytes]:
         copy.close()
         raise
     return copy
-
-
-def machine_host(read: Callable[[Path], str] = Path.read_text) -> str:
-    """The name of this host's clocks: hostname-<8 hex of machine-id>, so that two of one name stay apart."""
-    name = os.uname().nodename
-    for place in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
-        try:
-            identity = read(Path(place)).strip().lower()
-        except OSError:
-            continue
-        if identity:
-            return f"{name}-{identity[:8]}"
-    return name

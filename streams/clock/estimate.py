@@ -2,25 +2,26 @@
 
 A first, plain model, all of it `claimed`; the bounds that verdicts may rest on need more than this.
 
-Which rows count. SERVO, TRACKING, MEASUREMENT and STATISTICS rows with an offset are samples; STATE and EVENT
-rows never are, even with one. A clock that is seen in several ways is judged by the first of these kinds that it
-has, since they are views of the same error: a servo's own samples, chrony's combined estimate, single exchanges,
-the regression over them. Offsets are clock − parent, ns.
+Which rows count. SERVO, TRACKING, MEASUREMENT and STATISTICS rows with an offset are samples; STATE and
+EVENT rows never are, even with one. A clock that is seen in several ways is judged by the first of these
+kinds that it has, since they are views of the same error: a servo's own samples, chrony's combined
+estimate, single exchanges, the regression over them. Offsets are clock − parent, ns.
 
 Bound at the last sample:
 
-- servo (ptp4l, phc2sys, ts2phc): `max|offset| over the window + read error`. The window is the last WINDOW samples
-  since the clock's status last changed or it was stepped: nothing before a step is averaged in. The read error is what a
-  two-way measurement cannot see, the difference of its two directions: at most the mean one-way delay that
-  ptp4l prints (`path delay`), and at most half of the round trip that phc2sys prints (`delay`). ts2phc compares
-  with pulses, whose cable and capture delay it does not know: its bound is that of the offset alone.
+- servo (ptp4l, phc2sys, ts2phc): `max|offset| over the window + read error`. The window is the last WINDOW
+  samples since the clock's status last changed or it was stepped: nothing before a step is averaged in. The
+  read error is what a two-way measurement cannot see, the difference of its two directions: at most the
+  mean one-way delay that ptp4l prints (`path delay`), and at most half of the round trip that phc2sys
+  prints (`delay`). ts2phc compares with pulses, whose cable and capture delay it does not know: its bound
+  is that of the offset alone.
 - OpenShift's reports (dpll, T-BC, gnss, nmea): none; they round, and say nothing of how they measured.
-- summary (rms and max over an interval, without signs): `max + read error` of the last one; the offset is unknown.
+- summary (rms and max over an interval, without signs): `max + read error` of the last one; the offset is
+  unknown.
 - pmc: `|offset| + mean path delay`, where the reply holds both.
-- chrony: `|offset| + error`, where error is the root distance, root dispersion + root delay / 2, as ClockBound
-  has it (REFERENCES §3), without its growth: the bound is that of the sample's moment.
-- the regression alone (STATISTICS): none, since it holds no delay.
-"""
+- chrony: `|offset| + error`, where error is the root distance, root dispersion + root delay / 2, as
+  ClockBound has it (REFERENCES §3), without its growth: the bound is that of the sample's moment.
+- the regression alone (STATISTICS): none, since it holds no delay."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -110,7 +111,8 @@ def status_of(kind: int, servo: int | None, text: str | None) -> Status | None:
 
 
 def _port_status(text: str) -> Status | None:
-    """A port that becomes a slave is followed, one that leaves that state is not; other ports do not matter."""
+    """A port that becomes a slave is followed, one that leaves that state is not; other ports do not
+    matter."""
     before, _, after = text.partition(" to ")
     if after.split(" ")[0] == "SLAVE":
         return Status.LOCKED
@@ -200,7 +202,9 @@ def _read_error(rows: Samples, used: I64) -> I64:
 def _segments(status: NDArray[np.uint8], used: I64) -> I64:
     """A number for each sample that changes with the clock's status, and after every step."""
     told = np.where(status == NO_STATUS, 0, np.arange(1, len(status) + 1))
-    latest = np.maximum.accumulate(told) - 1  # the row that told the status that holds at each row; -1 for none
+    latest = (
+        np.maximum.accumulate(told) - 1
+    )  # the row that told the status that holds at each row; -1 for none
     held = np.where(latest >= 0, status[latest], NO_STATUS)
     change = np.zeros(len(status), bool)
     change[1:] = (held[1:] != held[:-1]) | ((held[:-1] == Status.STEPPED) & (status[1:] == Status.STEPPED))
@@ -209,7 +213,8 @@ def _segments(status: NDArray[np.uint8], used: I64) -> I64:
 
 
 def _window_max(values: I64, segment: I64) -> I64:
-    """Greatest value of the last WINDOW ones in the same segment, at each place: by doubling, O(n log WINDOW)."""
+    """Greatest value of the last WINDOW ones in the same segment, at each place: by doubling, O(n log
+    WINDOW)."""
     out = values.copy()
     reach = 1
     while reach < WINDOW:

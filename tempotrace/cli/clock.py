@@ -36,7 +36,8 @@ def check(
 ) -> None:
     """Say what logs of ptp4l, phc2sys, ts2phc, pmc, chrony and OpenShift's daemon hold of each clock.
 
-    Offsets are clock − parent: positive is ahead. Bounds are claimed, by the formulae in streams/clock/estimate.py.
+    Offsets are clock − parent: positive is ahead. Bounds are claimed, by the formulae in
+    streams/clock/estimate.py.
 
     Example: tempotrace clock check /var/log/ptp4l.log measurements.log.gz --plot clocks.html
     """

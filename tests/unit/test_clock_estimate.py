@@ -8,7 +8,9 @@ from schemas.columns import ClockKindOfRow as Kind
 from streams.clock import estimate as e
 
 
-def samples(rows: list[tuple[int, int | None, int | None, int | None, int | None, int | None, int]]) -> e.Samples:
+def samples(
+    rows: list[tuple[int, int | None, int | None, int | None, int | None, int | None, int]],
+) -> e.Samples:
     """From (kind, offset, delay, error, spread, status, read) each."""
     kind, offset, delay, error, spread, status, read = zip(*rows, strict=True)
 
@@ -28,9 +30,9 @@ def servo(offset: int, delay: int | None = 100, status: Status = Status.LOCKED, 
 def test_a_servo_is_bound_by_its_window_and_what_it_cannot_read() -> None:
     rows = [servo(-70), servo(5), servo(-3, delay=120)]
     found = e.estimate(samples(rows))
-    assert (3, 2, -3, 70 + 120, Status.LOCKED) == (
+    assert (
         found.samples, found.at, found.offset_ns, found.bound_ns, found.status
-    )  # fmt: skip
+    ) == (3, 2, -3, 70 + 120, Status.LOCKED)  # fmt: skip
     round_trip = [servo(offset, 501, read=e.ROUND_TRIP) for offset in (4, -9, 2)]
     assert e.estimate(samples(round_trip)).bound_ns == 9 + 251
     assert e.estimate(samples([servo(4, None, read=e.ROUND_TRIP)])).bound_ns == 4
@@ -46,17 +48,23 @@ def test_the_window_forgets() -> None:
     offsets = [9999] + [int(np.sin(n) * 50) for n in range(300)]
     rows = samples([servo(offset) for offset in offsets])
     used = e.chosen(rows)
-    naive = [max(abs(o) for o in offsets[max(0, at - e.WINDOW + 1) : at + 1]) + 100 for at in range(len(offsets))]
+    naive = [
+        max(abs(o) for o in offsets[max(0, at - e.WINDOW + 1) : at + 1]) + 100 for at in range(len(offsets))
+    ]
     assert naive == e.bounds(rows, used).tolist()
     assert e.estimate(rows).bound_ns == naive[-1]
 
 
 def test_states_and_events_are_no_samples_whatever_they_hold() -> None:
     rows = samples(
-        [servo(7), (Kind.STATE, 10**15, 5, None, None, Status.UNKNOWN, 0), (Kind.EVENT, 10**9, 5, None, None, None, 0)]
+        [
+            servo(7),
+            (Kind.STATE, 10**15, 5, None, None, Status.UNKNOWN, 0),
+            (Kind.EVENT, 10**9, 5, None, None, None, 0),
+        ]
     )
     found = e.estimate(rows)
-    assert (1, 7, Status.UNKNOWN) == (found.samples, found.offset_ns, found.status)
+    assert (found.samples, found.offset_ns, found.status) == (1, 7, Status.UNKNOWN)
 
 
 def test_chrony_is_bound_by_the_root_distance() -> None:
@@ -68,24 +76,24 @@ def test_chrony_is_bound_by_the_root_distance() -> None:
         ]
     )
     found = e.estimate(rows)
-    assert (3, 1, -500, 2500, Status.LOCKED) == (
+    assert (
         found.samples, found.at, found.offset_ns, found.bound_ns, found.status
-    )  # fmt: skip
+    ) == (3, 1, -500, 2500, Status.LOCKED)  # fmt: skip
     assert e.estimate(samples([(Kind.STATISTICS, -1, None, None, 1, None, e.ROUND_TRIP)])).bound_ns is None
 
 
 def test_pmc_and_summaries() -> None:
     found = e.estimate(samples([(Kind.MEASUREMENT, -15, 300, None, None, None, e.ONE_WAY)]))
-    assert (-15, 315) == (found.offset_ns, found.bound_ns)
+    assert (found.offset_ns, found.bound_ns) == (-15, 315)
     found = e.estimate(samples([(Kind.SUMMARY, None, 300, 20, 45, None, e.ONE_WAY)]))
-    assert (0, None, 345) == (found.samples, found.offset_ns, found.bound_ns)
+    assert (found.samples, found.offset_ns, found.bound_ns) == (0, None, 345)
 
 
 def test_no_rows_with_anything_are_unknown() -> None:
     found = e.estimate(samples([(Kind.EVENT, None, None, None, None, None, e.REPORT)]))
-    assert (0, None, None, None, Status.UNKNOWN) == (
+    assert (
         found.samples, found.at, found.offset_ns, found.bound_ns, found.status
-    )  # fmt: skip
+    ) == (0, None, None, None, Status.UNKNOWN)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """chrony's logs and chronyc's output: signs, units, unknowns."""
 
+# ruff: noqa: E501 (log lines are as long as they are)
+
 from pathlib import Path
 
 import numpy as np
@@ -33,10 +35,10 @@ def test_a_measurement_is_positive_where_the_clock_is_slow() -> None:
     )
     assert Stamp("CLOCK_REALTIME", 1772600767 * NS, NS) == row.stamp
     reading = row.reading
-    assert (Kind.MEASUREMENT, "CLOCK_REALTIME", "192.0.2.9", False) == (
+    assert (
         reading.kind, reading.clock, reading.parent, reading.parent_here
-    )  # fmt: skip
-    assert (-2500, 40_000, 1000) == (reading.offset_ns, reading.delay_ns, reading.spread_ns)
+    ) == (Kind.MEASUREMENT, "CLOCK_REALTIME", "192.0.2.9", False)  # fmt: skip
+    assert (reading.offset_ns, reading.delay_ns, reading.spread_ns) == (-2500, 40_000, 1000)
     assert reading.error_ns == 1000 + 3_000_000 + (40_000 + 2_000_000) // 2
 
 
@@ -45,7 +47,11 @@ def test_a_failed_test_makes_it_an_event() -> None:
         "2026-03-04 05:06:07 192.0.2.9       N  2 111 111 1101   6  6 0.50 -2.500e-06  4.000e-05  1.000e-06"
         "  2.000e-03  3.000e-03 C0000209 4I D D"
     ).reading
-    assert (Kind.EVENT, 2500, "tests 111 111 1101 leap normal") == (reading.kind, reading.offset_ns, reading.text)
+    assert (
+        reading.kind,
+        reading.offset_ns,
+        reading.text,
+    ) == (Kind.EVENT, 2500, "tests 111 111 1101 leap normal")
 
 
 def test_tracking_is_positive_where_the_clock_is_fast() -> None:
@@ -53,8 +59,8 @@ def test_tracking_is_positive_where_the_clock_is_fast() -> None:
         "2026-03-04 05:06:07 192.0.2.9        3     -4.250      0.125  7.000e-05 N  2  3.000e-06  1.000e-09"
         "  2.000e-03  3.000e-03  1.000e-01"
     ).reading
-    assert (Kind.TRACKING, 70_000, -4250.0) == (reading.kind, reading.offset_ns, reading.freq_ppb)
-    assert (2_000_000, 4_000_000, 3000) == (reading.delay_ns, reading.error_ns, reading.spread_ns)
+    assert (reading.kind, reading.offset_ns, reading.freq_ppb) == (Kind.TRACKING, 70_000, -4250.0)
+    assert (reading.delay_ns, reading.error_ns, reading.spread_ns) == (2_000_000, 4_000_000, 3000)
 
 
 @pytest.mark.parametrize("source", ["0.0.0.0        ", "192.0.2.9      "])
@@ -63,25 +69,27 @@ def test_unsynchronised_has_no_offset(source: str) -> None:
         f"2026-03-04 05:06:07 {source} 0      1.000 1000000.000  0.000e+00 ?  0  0.000e+00 -0.000e+00"
         "  1.000e+00  1.000e+00  1.500e+00"
     ).reading
-    assert (Kind.STATE, None, "not synchronised") == (reading.kind, reading.offset_ns, reading.text)
+    assert (reading.kind, reading.offset_ns, reading.text) == (Kind.STATE, None, "not synchronised")
 
 
 def test_statistics_are_positive_where_the_clock_is_fast() -> None:
     reading = one(
         "2026-03-04 05:06:07 GPS              1.500e-03 -1.250e-02  7.392e-04  1.500e-06  4.307e-05 1.4e-02  10   0   6  0.00"
     ).reading
-    assert (Kind.STATISTICS, -12_500_000, 1_500_000, "GPS") == (
+    assert (
         reading.kind, reading.offset_ns, reading.spread_ns, reading.parent
-    )  # fmt: skip
+    ) == (Kind.STATISTICS, -12_500_000, 1_500_000, "GPS")  # fmt: skip
     assert dict(reading.values) == pytest.approx({"drift_ppb": 1500.0, "skew_ppb": 43_070.0, "samples": 10.0})
 
 
 def test_banners_are_known() -> None:
     grammar = Grammar()
     banner = "=" * 80
-    heading = "   Date (UTC) Time     IP Address   L St 123 567 ABCD  LP RP Score    Offset  Peer del. Peer disp."
+    heading = (
+        "   Date (UTC) Time     IP Address   L St 123 567 ABCD  LP RP Score    Offset  Peer del. Peer disp."
+    )
     assert list(grammar.feed([banner, heading, banner])) == []
-    assert (0, {"chrony.heading": 3}) == (grammar.unknown, dict(grammar.ignored))
+    assert (grammar.unknown, dict(grammar.ignored)) == (0, {"chrony.heading": 3})
 
 
 def test_several_sources_in_one_second_stay_several() -> None:
@@ -90,8 +98,10 @@ def test_several_sources_in_one_second_stay_several() -> None:
         "  2.000e-03  3.000e-03 C0000209 4B K D"
     )
     found = rows("\n".join(line.format(f"192.0.2.{n}", f"{n}.000") for n in (3, 1, 2)))
-    assert [("192.0.2.3", -3000), ("192.0.2.1", -1000), ("192.0.2.2", -2000)] == [
-        (row.reading.parent, row.reading.offset_ns) for row in found
+    assert [(row.reading.parent, row.reading.offset_ns) for row in found] == [
+        ("192.0.2.3", -3000),
+        ("192.0.2.1", -1000),
+        ("192.0.2.2", -2000),
     ]
 
 
@@ -115,13 +125,17 @@ Leap status     : {leap}"""
 @pytest.mark.parametrize(("frequency", "rate"), [("slow", -1500.0), ("fast", 1500.0)])
 def test_chronyc_tracking_says_slow_or_fast(system: str, sign: int, frequency: str, rate: float) -> None:
     row = one(TRACKING.format(system=system, frequency=frequency, leap="Normal"))
-    assert (sign * 12_500, rate, 13_000) == (row.reading.offset_ns, row.reading.freq_ppb, row.reading.error_ns)
+    assert (sign * 12_500, rate, 13_000) == (
+        row.reading.offset_ns,
+        row.reading.freq_ppb,
+        row.reading.error_ns,
+    )
     assert (Stamp("CLOCK_REALTIME", 1772600767 * NS, NS), "clock.example") == (row.stamp, row.reading.parent)
 
 
 def test_chronyc_tracking_not_synchronised_is_a_state() -> None:
     reading = one(TRACKING.format(system="slow", frequency="fast", leap="Not synchronised")).reading
-    assert (Kind.STATE, None) == (reading.kind, reading.offset_ns)
+    assert (reading.kind, reading.offset_ns) == (Kind.STATE, None)
 
 
 @pytest.mark.parametrize(
@@ -153,14 +167,17 @@ def test_chronyc_csv() -> None:
     row = one("^,*,clock.example,2,6,377,11,-0.000000479,-0.000000621,0.000000134")
     assert (Stamp("line", 1, 1), -479, 134) == (row.stamp, row.reading.offset_ns, row.reading.error_ns)
     row = one("clock.example,17,8,16,0.001,0.405,0.000000042,0.000002219")
-    assert (Kind.STATISTICS, 42, 2219) == (row.reading.kind, row.reading.offset_ns, row.reading.spread_ns)
+    assert (row.reading.kind, row.reading.offset_ns, row.reading.spread_ns) == (Kind.STATISTICS, 42, 2219)
 
 
 def read(path: Path) -> list[Row]:
     grammar = Grammar()
     with TextFile(path) as text:
         found = [row for lines in text.lines() for row in grammar.feed(lines)]
-    assert (0, grammar.total) == (grammar.unknown, sum(grammar.parsed.values()) + sum(grammar.ignored.values()))
+    assert (0, grammar.total) == (
+        grammar.unknown,
+        sum(grammar.parsed.values()) + sum(grammar.ignored.values()),
+    )
     return found
 
 
@@ -185,7 +202,9 @@ def test_measurements_and_statistics_agree_on_the_sign(load: str, series: str) -
 def test_ptp_and_ntp_see_a_queue_with_the_same_sign() -> None:
     """LAB.md: congestion on the way from the server makes ptp4l print +1.7 ms and chrony −1.7 ms."""
     folder = shared_data("time", "netns-lab", "congested")
-    ptp = [row.reading.offset_ns for row in read(folder / "ptp4l_n2.log") if row.reading.offset_ns is not None]
+    ptp = [
+        row.reading.offset_ns for row in read(folder / "ptp4l_n2.log") if row.reading.offset_ns is not None
+    ]
     ntp = [
         row.reading.offset_ns
         for row in read(folder / "chrony_raw_n2_measurements.log.gz")

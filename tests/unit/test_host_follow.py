@@ -41,7 +41,11 @@ class Script:
 
 def servo(second: float, offset: int, host: str = "") -> str:
     line = f"[{second:.3f}] master offset {offset} s2 freq +1 path delay 100\n"
-    return f"Feb  2 02:40:00 {host} ptp4l[7]: {line}" if host else f"ptp4l{line[: line.index(']') + 1]}:{line[line.index(']') + 1 :]}"
+    return (
+        f"Feb  2 02:40:00 {host} ptp4l[7]: {line}"
+        if host
+        else f"ptp4l{line[: line.index(']') + 1]}:{line[line.index(']') + 1 :]}"
+    )
 
 
 def append(path: Path, text: str) -> Callable[[], object]:
@@ -52,7 +56,9 @@ def append(path: Path, text: str) -> Callable[[], object]:
     return step
 
 
-def follow(path: Path, steps: list[Callable[[], object]], options: Options = Options(scope="s")) -> tuple[list[Batch], LogReport]:
+def follow(
+    path: Path, steps: list[Callable[[], object]], options: Options = Options(scope="s")
+) -> tuple[list[Batch], LogReport]:
     report, emitted = LogReport(), list[Batch]()
     follower = Follower([path], options, Script(steps), "me-00000000", "me.example", report)
     follower.run(emitted.append, threading.Event())
@@ -83,11 +89,11 @@ def test_lines_are_read_as_they_come_and_half_lines_wait(tmp_path: Path) -> None
         ],
     )
     found = rows(batches)
-    assert [(0, 1), (1, 2), (2, 3)] == [(seq, offset) for _, seq, offset in found]
+    assert [(seq, offset) for _, seq, offset in found] == [(0, 1), (1, 2), (2, 3)]
     assert len({incarnation for incarnation, _, _ in found}) == 1
-    assert (3, 3) == (report.events, report.lines.total)
+    assert (report.events, report.lines.total) == (3, 3)
     assert "waiting for it" in report.warnings[0]
-    assert ("control", c.Control.OPEN) == (batches[0].family, int(batches[0].column("kind")[0]))
+    assert (batches[0].family, int(batches[0].column("kind")[0])) == ("control", c.Control.OPEN)
     assert int(batches[-1].data["src_flags"][0]) & c.SOURCE_FINAL
 
 
@@ -97,7 +103,7 @@ def test_a_restart_reads_the_same_rows_again(tmp_path: Path) -> None:
     first = rows(follow(path, [append(path, servo(5001, 3))])[0])
     second = rows(follow(path, [append(path, servo(5003, 4))])[0])
     assert first == second[:3]
-    assert (3, 4) == second[3][1:]
+    assert second[3][1:] == (3, 4)
     assert rows(follow(path, [], Options(scope="t"))[0])[0][0] != first[0][0]
 
 
@@ -113,7 +119,7 @@ def test_rotation_reads_the_old_file_to_its_end_and_the_new_one_from_its_start(t
 
     batches, report = follow(path, [lambda: None, rotate, append(path, servo(5004, 5))])
     found = rows(batches)
-    assert [(0, 1), (1, 2), (2, 3), (0, 4), (1, 5)] == [(seq, offset) for _, seq, offset in found]
+    assert [(seq, offset) for _, seq, offset in found] == [(0, 1), (1, 2), (2, 3), (0, 4), (1, 5)]
     assert found[0][0] == found[2][0] != found[3][0] == found[4][0]
     assert any("rotated" in line for line in report.warnings)
     assert report.lines.total == 5
@@ -124,7 +130,7 @@ def test_truncation_begins_a_new_incarnation(tmp_path: Path) -> None:
     path.write_text(servo(5000, 1) + servo(5001, 2))
     batches, report = follow(path, [lambda: None, lambda: path.write_text(servo(5002, 7)), lambda: None])
     found = rows(batches)
-    assert [(0, 1), (1, 2), (0, 7)] == [(seq, offset) for _, seq, offset in found]
+    assert [(seq, offset) for _, seq, offset in found] == [(0, 1), (1, 2), (0, 7)]
     assert found[0][0] != found[2][0]
     assert any("truncated" in line for line in report.warnings)
 
@@ -151,14 +157,16 @@ def test_lines_of_an_earlier_boot_have_no_time(tmp_path: Path) -> None:
             clock = int(batch.data["src_clock"][at])
             references[int(batch.data["clk_epoch"][clock])] = int(batch.data["clk_ref_ns"][clock])
     assert {0, 1} == set(references)
-    assert (True, False) == (references[0] == c.NULL_I64, references[1] == c.NULL_I64)
+    assert (references[0] == c.NULL_I64, references[1] == c.NULL_I64) == (True, False)
 
 
 def test_lines_of_another_host_are_of_another_host(tmp_path: Path) -> None:
     path = tmp_path / "s.log"
     path.write_text(servo(5000, 1, "me") + servo(5000, 2, "you"))
     batches, _ = follow(path, [lambda: None])
-    entities = {batch.text(int(at)) for batch in batches if batch.family == "clock" for at in batch.column("entity")}
+    entities = {
+        batch.text(int(at)) for batch in batches if batch.family == "clock" for at in batch.column("entity")
+    }
     assert {"me-00000000/ptp:ptp4l", "you/ptp:ptp4l"} == entities
     for batch in batches:
         for at in range(batch.table_len("src") if batch.family == "clock" else 0):
@@ -181,4 +189,6 @@ def test_a_tail_gives_each_byte_once_whatever_the_pieces(tmp_path: Path) -> None
     kinds = [type(event) for event in tail.close()]
     assert written.decode().split("\n")[: len(seen)] == seen
     assert kinds[-1] is End
-    assert sum(isinstance(event, Begin) for event in Tail(path).poll()) == 1
+    again = Tail(path)
+    assert sum(isinstance(event, Begin) for event in again.poll()) == 1
+    list(again.close())

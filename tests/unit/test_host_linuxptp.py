@@ -1,5 +1,7 @@
 """Messages and prefixes of linuxptp: every form, every prefix, signs, units, clock names."""
 
+# ruff: noqa: E501 (log lines are as long as they are)
+
 import pytest
 
 from producers.host import prefix
@@ -43,13 +45,15 @@ SERVO = "master offset        -21 s2 freq   +1305 path delay       612"
         ("", Stamp("line", 1, 1), None, None),
     ],
 )  # fmt: skip
-def test_every_prefix_gives_the_same_message(before: str, stamp: Stamp, host: str | None, tag: str | None) -> None:
+def test_every_prefix_gives_the_same_message(
+    before: str, stamp: Stamp, host: str | None, tag: str | None
+) -> None:
     row = one(before + SERVO)
     assert stamp == row.stamp
     assert (host, tag) == (row.host, row.tag)
-    assert (-21, 612, 1305.0, 2) == (
+    assert (
         row.reading.offset_ns, row.reading.delay_ns, row.reading.freq_ppb, row.reading.servo
-    )  # fmt: skip
+    ) == (-21, 612, 1305.0, 2)  # fmt: skip
     assert f"ptp:{tag or 'ptp4l'}" == row.reading.clock
 
 
@@ -76,19 +80,19 @@ def test_servo_lines_are_about_the_clock_they_name(
     assert (offset, delay, freq, servo) == (
         reading.offset_ns, reading.delay_ns, reading.freq_ppb, reading.servo
     )  # fmt: skip
-    assert Kind.SERVO == reading.kind
+    assert reading.kind == Kind.SERVO
 
 
 def test_holdover_is_said() -> None:
     reading = one("ts2phc[9.001]: [ts2phc.0.config:6] eth2 offset -1 s2 freq -39 holdover").reading
-    assert ("holdover", -1) == (reading.text, reading.offset_ns)
+    assert (reading.text, reading.offset_ns) == ("holdover", -1)
     reading = one("ts2phc[9.001]: eth2 lost holdover lock (offset       1501)").reading
-    assert (Kind.STATE, "eth2", 1501) == (reading.kind, reading.clock, reading.offset_ns)
+    assert (reading.kind, reading.clock, reading.offset_ns) == (Kind.STATE, "eth2", 1501)
 
 
 def test_a_servo_at_its_limit_is_a_state_not_a_sample() -> None:
     reading = one("ptp4l[9.001]: master offset 31337 s2 freq -100000000 path delay 5").reading
-    assert (Kind.STATE, None, 31337) == (reading.kind, reading.freq_ppb, reading.offset_ns)
+    assert (reading.kind, reading.freq_ppb, reading.offset_ns) == (Kind.STATE, None, 31337)
     assert reading.text == "frequency -100000000 ppb at its limit"
 
 
@@ -122,7 +126,11 @@ def test_a_summary_has_no_sign_so_no_offset(
         ("selected best master clock a0b1c2.fffe.d3e4f5", Kind.EVENT, "ptp4l.best_master"),
         ("selected local clock a0b1c2.fffe.d3e4f5 as best master", Kind.EVENT, "ptp4l.best_master"),
         ("clockcheck: clock jumped forward or running faster than expected!", Kind.EVENT, "ptp4l.clockcheck"),
-        ("clockcheck: clock jumped backward or running slower than expected!", Kind.EVENT, "ptp4l.clockcheck"),
+        (
+            "clockcheck: clock jumped backward or running slower than expected!",
+            Kind.EVENT,
+            "ptp4l.clockcheck",
+        ),
         ("clockcheck: clock frequency changed unexpectedly!", Kind.EVENT, "ptp4l.clockcheck"),
         ("foreign master not using PTP timescale", Kind.EVENT, "ptp4l.utc"),
         ("selected /dev/ptp4 as PTP clock", Kind.EVENT, "ptp4l.phc"),
@@ -136,10 +144,14 @@ def test_states_and_events(message: str, kind: Kind, form: str) -> None:
 
 
 def test_ts2phc_names_the_clock_of_a_pulse() -> None:
-    reading = one("ts2phc[5.000]: [ts2phc.0.config:7] adding tstamp 1700000037.000000012 to clock /dev/ptp7").reading
-    assert ("/dev/ptp7", "1700000037.000000012") == (reading.clock, reading.text)
-    reading = one("ts2phc[5.000]: [ts2phc.0.config:7] eth9 SKIP extts index 1 at 1700000037.000000012").reading
-    assert ("eth9", "ts2phc.skip") == (reading.clock, reading.form)
+    reading = one(
+        "ts2phc[5.000]: [ts2phc.0.config:7] adding tstamp 1700000037.000000012 to clock /dev/ptp7"
+    ).reading
+    assert (reading.clock, reading.text) == ("/dev/ptp7", "1700000037.000000012")
+    reading = one(
+        "ts2phc[5.000]: [ts2phc.0.config:7] eth9 SKIP extts index 1 at 1700000037.000000012"
+    ).reading
+    assert (reading.clock, reading.form) == ("eth9", "ts2phc.skip")
 
 
 @pytest.mark.parametrize(
@@ -176,9 +188,17 @@ def test_the_grandmaster_named_last_is_the_parent() -> None:
         "ptp4l[4.000]: [a] selected local clock 00b1c2.fffe.d3e4f5 as best master\n"
         "ptp4l[5.000]: [a] master offset 1 s2 freq +0 path delay 1"
     )
-    parents = [(row.reading.clock, row.reading.parent) for row in rows(text) if row.reading.kind == Kind.SERVO]
+    parents = [
+        (row.reading.clock, row.reading.parent) for row in rows(text) if row.reading.kind == Kind.SERVO
+    ]
     master = "a0b1c2.fffe.d3e4f5"
-    assert [("ptp:a", None), ("ptp:a", master), ("ptp:b", None), ("ptp:a", master), ("ptp:a", None)] == parents
+    assert [
+        ("ptp:a", None),
+        ("ptp:a", master),
+        ("ptp:b", None),
+        ("ptp:a", master),
+        ("ptp:a", None),
+    ] == parents
 
 
 def test_klog_takes_the_nearest_year_and_a_leap_second() -> None:

@@ -1,5 +1,7 @@
 """Lines of OpenShift's daemon, and pmc's replies."""
 
+# ruff: noqa: E501 (log lines are as long as they are)
+
 import pytest
 
 from producers.host.grammar import Grammar, Row
@@ -47,7 +49,7 @@ def test_klog_that_quotes_a_daemon_is_no_line_of_it() -> None:
     quote = "E0202 02:40:01.000777  99 log_parsing.go:65] Failed to extract: ptp4l[3.250]: master offset 5 s2 freq +1 path delay 9"
     grammar = Grammar()
     assert list(grammar.feed([quote])) == []
-    assert {"klog.log_parsing.go": 1} == dict(grammar.ignored)
+    assert dict(grammar.ignored) == {"klog.log_parsing.go": 1}
 
 
 REPLY = """\
@@ -64,15 +66,19 @@ def test_a_reply_ends_with_the_first_line_that_is_not_its_own() -> None:
     near_ns = 1770000000 * NS
     reply, servo = rows(REPLY.format(present="true"), near_ns)
     assert (Stamp("CLOCK_REALTIME", 1770000001_250_000_000, 1000), 2) == (reply.stamp, reply.line)
-    assert ("a0b1c2.fffe.d3e4f5", "00b1c2.fffe.d3e4f5", -3205) == (
+    assert (
         reply.reading.clock, reply.reading.parent, reply.reading.offset_ns
-    )  # fmt: skip
-    assert (5, "ptp:ptp4l") == (servo.reading.offset_ns, servo.reading.clock)
+    ) == ("a0b1c2.fffe.d3e4f5", "00b1c2.fffe.d3e4f5", -3205)  # fmt: skip
+    assert (servo.reading.offset_ns, servo.reading.clock) == (5, "ptp:ptp4l")
 
 
 def test_without_a_grandmaster_there_is_no_offset() -> None:
     reply = rows(REPLY.format(present="false"))[0]
-    assert (Kind.STATE, None, "no grandmaster") == (reply.reading.kind, reply.reading.offset_ns, reply.reading.text)
+    assert (
+        reply.reading.kind,
+        reply.reading.offset_ns,
+        reply.reading.text,
+    ) == (Kind.STATE, None, "no grandmaster")
     assert Stamp("line", 2, 1) == reply.stamp  # no year known: the line's place
 
 
@@ -91,6 +97,6 @@ sending: GET TIME_PROPERTIES_DATA_SET
 \ta0b1c2.fffe.d3e4f5-1 seq 0 RESPONSE MANAGEMENT PORT_DATA_SET
 \t\tportState               UNCALIBRATED"""
     current, properties, port = rows(text)
-    assert (-15875, 27817) == (current.reading.offset_ns, current.reading.delay_ns)
+    assert (current.reading.offset_ns, current.reading.delay_ns) == (-15875, 27817)
     assert properties.reading.text == "currentUtcOffset=37 currentUtcOffsetValid=0 ptpTimescale=0"
     assert port.reading.text == "port 1: UNCALIBRATED"
