@@ -54,7 +54,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The member's id in the group, and its transactional id (CONTRACTS.md §6)."""
+        """The member's id in the group, and its transactional id."""
         return f"{self.group}.{self.instance}"
 
 
