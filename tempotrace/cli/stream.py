@@ -56,8 +56,8 @@ def merge(
 
     def human() -> None:
         print(
-            f"{result['events_in']:,} events in, {result['events_out']:,} out, {result['windows']:,} windows; "
-            f"{result['late']:,} late, {result['duplicates']:,} duplicates, "
+            f"{result['events_in']:,} events in, {result['events_out']:,} out in {result['windows']:,} "
+            f"windows; {result['late']:,} late, {result['duplicates']:,} duplicates, "
             f"{result['deadlettered']:,} dead-lettered"
         )
         for kind, verdicts in result["edges"].items():
