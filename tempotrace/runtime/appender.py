@@ -56,7 +56,7 @@ class Appender:
         self.acknowledged(self._append("deadletter", loss.partition, encode_record(record), []))
 
     def acknowledged(self, future: "Future[int]") -> int:
-        """Offset of an appended record, once the broker has it. Raises BrokerAway, or what it refused with."""
+        """Offset of an appended record, once the broker has it. Raises BrokerAway, or why it was refused."""
         self._producer().flush(ANSWER_SECONDS_MAX)
         if not future.done():
             raise BrokerAway(f"a record was not acknowledged within {ANSWER_SECONDS_MAX:g} s")

@@ -97,7 +97,9 @@ class HealthServer:
         self._server = ThreadingHTTPServer((HOST, 0), _handler(registry, probes, clock))
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="health", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.1,), name="health", daemon=True
+        )
         self._file = folder / f"{tenant}-{stage}-{instance}.json"
         self._note = {**names, "instance": instance, "pid": os.getpid(), "port": self.port}
 

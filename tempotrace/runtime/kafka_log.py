@@ -54,7 +54,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The member's id in the group, and its transactional id (CONTRACTS.md §6)."""
+        """The member's id in the group, and its transactional id."""
         return f"{self.group}.{self.instance}"
 
 
@@ -126,7 +126,7 @@ class KafkaLog:
     def begin(self, positions: Mapping[Place, int]) -> None:
         """Read these partitions, from these offsets on; what was fetched before is not delivered any more."""
         self.consumer.assign(self._partitions(positions))
-        # Changes with each assignment only, and asking for it from another thread than poll()'s may never return.
+        # Changes with each assignment only; asking for it from another thread than poll()'s may never return.
         self.generation = self.consumer.consumer_group_metadata()
 
     def _partitions(self, positions: Mapping[Place, int]) -> list[TopicPartition]:
@@ -194,8 +194,13 @@ class KafkaLog:
         return str(self._cluster.result(future).topic_id)
 
     def range(self, topic: str, partition: int) -> tuple[int, int]:
-        place = [(topic, partition)]
-        return self._offsets(place, OffsetSpec.earliest())[0], self.ends(place)[0]
+        return self.range_of(self._names[topic], partition)
+
+    def range_of(self, name: str, partition: int) -> tuple[int, int]:
+        """range() of any topic, by its full name."""
+        place = [TopicPartition(name, partition)]
+        first, end = self._offsets(place, OffsetSpec.earliest()), self._offsets(place, OffsetSpec.latest())
+        return first[0], end[0]
 
     def ends(self, places: Sequence[Place], stable: bool = False) -> list[int]:
         """The offset after the last record of each; `stable`: before the first open transaction.
@@ -203,12 +208,10 @@ class KafkaLog:
         A transaction is decided before its markers are written, so a stage that must see all that another has
         committed goes by the whole log's end.
         """
-        return self._offsets(places, OffsetSpec.latest(), stable)
-
-    def _offsets(self, places: Sequence[Place], spec: OffsetSpec, stable: bool = False) -> list[int]:
         wanted = [TopicPartition(self._names[topic], partition) for topic, partition in places]
-        if not wanted:
-            return []
+        return self._offsets(wanted, OffsetSpec.latest(), stable) if wanted else []
+
+    def _offsets(self, wanted: Sequence[TopicPartition], spec: OffsetSpec, stable: bool = False) -> list[int]:
         futures = self._cluster.admin.list_offsets(
             dict.fromkeys(wanted, spec),
             isolation_level=IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED,

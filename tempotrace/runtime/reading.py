@@ -4,7 +4,7 @@ Two settings of librdkafka are not left at their defaults for speed: `fetch.queu
 met whenever the local queue is full) and `fetch.wait.max.ms` (how long an idle partition's end stays unsure).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -88,17 +88,31 @@ class Reader:
 
     def next(self) -> Message | None:
         """The next record, None at the end. Raises BrokerAway and what else reading may bring."""
+        message = self._poll()
+        if message.error() is not None:
+            return None
+        self._at = place_of(message)[2] + 1
+        return message
+
+    def _poll(self) -> Message:
+        """The next record, or what says that the end is reached."""
         where = f"{self._topic}/{self._partition}"
         message = self._consumer.poll(ANSWER_SECONDS_MAX)
         if message is None:
             raise BrokerAway(f"{where} was not delivered within {ANSWER_SECONDS_MAX:g} s")
         problem = message.error()
-        if problem is not None:
-            if problem.code() == KafkaError._PARTITION_EOF:
-                return None
+        if problem is not None and problem.code() != KafkaError._PARTITION_EOF:
             raise failure(problem, f"reading {where}")
-        self._at = place_of(message)[2] + 1
         return message
+
+    def until(self, end: int) -> Iterator[Message]:
+        """The records before an offset that the log has reached; waits for the transactions open there."""
+        while True:
+            message = self._poll()
+            if message.error() is None:
+                yield message
+            if place_of(message)[2] + (message.error() is None) >= end:
+                return
 
     def close(self) -> None:
         """Let go of the broker."""

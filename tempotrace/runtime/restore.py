@@ -72,6 +72,7 @@ def take_up(
     frame, snapshot = Frame(next_offset, ids), None
     if resume.snapshot is not None:
         frame, snapshot = unpack(resume.snapshot)
+        next_offset = {**frame.next_offset, **next_offset}
         assert frame.next_offset.items() <= next_offset.items(), (
             f"{frame.next_offset} kept, {next_offset} due"
         )

@@ -8,7 +8,7 @@
 
 What a task puts out depends on its records alone; the clock here only decides when to commit and to tick, and
 a tick counts by its append time in the log. One commit is under way at a time: what is processed meanwhile
-waits in hand, up to `bytes_per_commit` a task, beyond which the loop waits for the commit.
+waits in hand, up to `bytes_per_commit`, beyond which the loop waits for the commit.
 """
 
 import logging
@@ -97,6 +97,7 @@ class Runner:
         self._reached: dict[Place, int] = {}  # where the end of a partition was met last
         self.positions: dict[Place, int] = {}  # how far reading has come; replaced, never changed
         self._totals = Totals()
+        self._in_hand = 0  # bytes of outputs that no commit has taken yet
         self._committer = Committer(outlet, clock, meters)
         self._aborts = 0
         self._moved = False
@@ -154,13 +155,15 @@ class Runner:
                 silence.at_end = True
                 continue
             slot = self._slots[self._home(place)]
+            before = slot.output_bytes
             assert each.log_offset >= slot.next_offset[each.topic], f"{place} went back to {each.log_offset}"
             slot.take(each)
             silence.since, silence.at_end, silence.replayed = now, False, each.replayed_at is not None
             count = counts.setdefault(each.topic, [0, 0])
             count[0] += 1
             count[1] += len(each.value or b"") + len(each.key or b"")
-            if slot.output_bytes >= self._settings.bytes_per_commit:
+            self._in_hand += slot.output_bytes - before
+            if self._in_hand >= self._settings.bytes_per_commit:
                 self._settle()
                 self._launch()
         for topic, (records, size) in counts.items():
@@ -204,11 +207,11 @@ class Runner:
         outputs = any(slot.outputs for slot in self._slots.values())
         due = self._settings.commit_after if outputs else self._settings.commit_idle_after
         due = max(due, self._committer.snapshot_seconds / SNAPSHOT_SHARE_MAX)
-        full = sum(slot.output_bytes for slot in self._slots.values()) >= self._settings.bytes_per_commit
-        if full or self._clock.monotonic() - self._committer.launched_at >= due:
+        if self._clock.monotonic() - self._committer.launched_at >= due:
             self._launch()
 
     def _launch(self) -> None:
+        self._in_hand = 0
         self._committer.launch(list(self._slots.values()))
 
     def _settle(self) -> None:
@@ -305,6 +308,7 @@ class Runner:
         for slot in self._slots.values():
             self._totals.give_up(slot)
         self._slots, self._silence, self._reached, self.positions = {}, {}, {}, {}
+        self._in_hand = 0
         self._show()
 
     def _show(self) -> None:

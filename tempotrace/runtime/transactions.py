@@ -13,7 +13,8 @@ A commit and what a crash at each step costs:
 
 State is cut into chunks under the keys stage/partition/chunk of the topic `state`. The metadata of each
 committed offset hold the first chunk's offset, the number of chunks and a checksum, so that a restart reads
-just these.
+just these. Offsets that the group has lost (they expire, and go with a topic that is deleted) are replaced by
+the state itself, which holds them: it is searched for only then.
 
 commit() runs in a thread of its own while the caller computes on. Only commit() produces, so nothing can be
 produced while a commit is under way: librdkafka would accept it without a word, and it would be in neither.
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 
 TRANSACTION_TIMEOUT_MS: Final = 10_000
 CHUNK_BYTES_MAX: Final = 512 * 1024
+HEADER_CHUNKS: Final = "tt-chunks"
 METADATA_BYTES_MAX: Final = 4096  # the broker's offset.metadata.max.bytes
 ATTEMPT_SECONDS: Final = 15.0
 # A predecessor of another instance may leave a transaction open for its time-out, and the broker looks for
@@ -95,7 +97,7 @@ class TransactionOutlet:
         assert self._phase == "idle", self._phase
         found = self._committed(partition)
         if not found:
-            return Resume({}, None)
+            return Resume({}, self._search(partition))
         next_offset = {each: offset for each, (offset, _) in found.items()}
         # An input that was not read since keeps older metadata; this partition's state is the latest one.
         where = max((json.loads(metadata) for _, metadata in found.values()), key=lambda one: one["state"])
@@ -146,6 +148,27 @@ class TransactionOutlet:
                 f"the state at {name}/{partition} offset {where['state']} is not what was committed"
             )
         return state
+
+    def _search(self, partition: int) -> bytes | None:
+        """The latest state in the log, for a group without offsets; None at the very first start."""
+        name = self._names["state"]
+        start, end = self._log.range_of(name, partition)
+        if start == end:
+            return None
+        reader = Reader(self._log.settings, self._member.group, name, partition, start)
+        chunks: list[bytes] = []
+        due = 0
+        try:
+            for message in reader.until(end):
+                if message.key() == self._state_key(partition, 0):
+                    chunks, due = [], _chunks(message)
+                if len(chunks) < due and message.key() == self._state_key(partition, len(chunks)):
+                    chunks.append(_bytes(message.value()))
+        finally:
+            reader.close()
+        if len(chunks) < due:
+            raise LostInput(f"{name}/{partition} holds only {len(chunks)} of {due} chunks of a state")
+        return b"".join(chunks) if due else None
 
     def _state_key(self, partition: int, chunk: int) -> bytes:
         return f"{self._member.stage}/{partition}/{chunk}".encode()
@@ -202,7 +225,10 @@ class TransactionOutlet:
         for chunk in range(count):
             part = state[chunk * CHUNK_BYTES_MAX : (chunk + 1) * CHUNK_BYTES_MAX]
             key = self._state_key(work.partition, chunk)
-            self._send(self._names["state"], work.partition, key, part, [], delivered if chunk == 0 else None)
+            headers = [(HEADER_CHUNKS, str(count).encode())]
+            self._send(
+                self._names["state"], work.partition, key, part, headers, delivered if chunk == 0 else None
+            )
 
         def metadata() -> str:
             if not first:
@@ -260,6 +286,12 @@ class TransactionOutlet:
 
 def _checksum(state: bytes) -> str:
     return hashlib.blake2b(state, digest_size=8).hexdigest()
+
+
+def _chunks(message: Message) -> int:
+    """How many chunks the state has that this message begins."""
+    headers: Any = dict(message.headers() or [])
+    return int(headers[HEADER_CHUNKS])
 
 
 def _bytes(value: str | bytes | None) -> bytes:

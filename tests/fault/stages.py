@@ -1,4 +1,4 @@
-"""What the fault tests do with real stages: start and end them as processes, fill topics, read what is committed."""
+"""What fault tests do with real stages: start and end them as processes, fill topics, read what they gave."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The runner on a real Kafka: killed, fenced off, rebalanced, drained, stopped; topics missing, made anew, cut."""
+"""The runner on a real Kafka: killed, fenced off, rebalanced, drained, stopped; topics made anew or cut."""
 
 import json
 import signal
@@ -194,7 +194,7 @@ def test_a_topic_made_anew_stops_the_stage_unless_accepted(stages: Stages, kafka
     assert counters["events_in"] == 40
     letters = [value for values in stages.read("deadletter") for value in values]
     assert len(letters) == PARTITIONS
-    fresh = [[row for row in rows][-len(want) :] for rows, want in zip(stages.sums(), stages.expected(40), strict=True)]
+    fresh = [rows[-len(want) :] for rows, want in zip(stages.sums(), stages.expected(40), strict=True)]
     assert fresh == stages.expected(40)
 
 

@@ -23,4 +23,6 @@ def test_check_names_what_is_wrong() -> None:
     assert metrics.check({"wonders": 1}) == ["wonders is not in schemas.metrics"]
     assert metrics.check({"late": 1}) == ["late has labels ('reason',), not values ()"]
     assert metrics.check({"late": {("a", "b"): 1}}) == ["late has labels ('reason',), not values ('a', 'b')"]
-    assert metrics.check({"edges": {("launch", "proven"): 1}}, "paths") == ["edges is not listed for stage paths"]
+    assert metrics.check({"edges": {("launch", "proven"): 1}}, "paths") == [
+        "edges is not listed for stage paths"
+    ]

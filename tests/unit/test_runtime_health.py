@@ -49,7 +49,9 @@ def test_what_a_stage_shows(tmp_path: Path) -> None:
         assert found["tempotrace_late_total", frozenset(label | {'reason="future"'})] == "4.0"
         assert found["tempotrace_records_read_total", frozenset(label | {'topic="events"'})] == "3.0"
         assert found["tempotrace_watermark_age_seconds", frozenset(label)] == "2.0"
-        assert found["tempotrace_lag_records", frozenset(label | {'topic="events"', 'partition="3"'})] == "17.0"
+        assert (
+            found["tempotrace_lag_records", frozenset(label | {'topic="events"', 'partition="3"'})] == "17.0"
+        )
         assert found["tempotrace_commit_seconds_bucket", frozenset(label | {'le="0.05"'})] == "1.0"
         assert found["tempotrace_commit_seconds_bucket", frozenset(label | {'le="10"'})] == "1.0"
         assert found["tempotrace_commit_seconds_bucket", frozenset(label | {'le="+Inf"'})] == "2.0"

@@ -1,0 +1,171 @@
+"""`tempotrace stream`: run one stage of the pipeline."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from schemas.metrics import Number, Value
+from schemas.processor import Processor
+from schemas.time import parse_duration_ns
+from tempotrace import wiring
+from tempotrace.cli.options import DEFAULT_TENANT, Bootstrap, Json, KafkaProperties, Tenant, connect, emit
+from tempotrace.runtime.runner import RunnerSettings
+from tempotrace.runtime.stage import run_stage
+from tempotrace.settings import Settings
+
+app = typer.Typer(help="Run a stage until stopped, or with --drain to the end of the log.")
+
+Drain = Annotated[
+    bool, typer.Option("--drain", help="Work through all that is in the log now, commit, then end.")
+]
+Instance = Annotated[
+    int, typer.Option("--instance", metavar="N", min=0, help="Number of this worker of the stage.")
+]
+AcceptLoss = Annotated[
+    bool,
+    typer.Option("--accept-loss", help="Go on where input is gone, and record the loss in `deadletter`."),
+]
+Compression = Annotated[
+    str, typer.Option("--compression", metavar="CODEC", help="Of what is written: none, lz4, zstd.")
+]
+
+
+@app.command()
+def merge(
+    window: Annotated[
+        str | None, typer.Option("--window", metavar="TIME", help="Length of a window (100ms).")
+    ] = None,
+    drain: Drain = False,
+    tenant: Tenant = DEFAULT_TENANT,
+    instance: Instance = 0,
+    accept_loss: AcceptLoss = False,
+    compression: Compression = "none",
+    bootstrap: Bootstrap = None,
+    kafka_properties: KafkaProperties = None,
+    as_json: Json = False,
+) -> None:
+    """Bring a tenant's events into causal order, window by window.
+
+    Example: tempotrace stream merge --drain --json
+    """
+    processor = wiring.merge(tenant, None if window is None else parse_duration_ns(window))
+    settings = RunnerSettings(drain=drain, accept_loss=accept_loss, ticks=True)
+    counters = _run(processor, connect(bootstrap, kafka_properties), tenant, instance, settings, compression)
+    result = merge_result(counters)
+
+    def human() -> None:
+        print(
+            f"{result['events_in']:,} events in, {result['events_out']:,} out in {result['windows']:,} "
+            f"windows; {result['late']:,} late, {result['duplicates']:,} duplicates, "
+            f"{result['deadlettered']:,} dead-lettered"
+        )
+        for kind, verdicts in result["edges"].items():
+            print(f"{kind} edges: " + ", ".join(f"{n:,} {verdict}" for verdict, n in verdicts.items()))
+
+    emit(result, as_json, human)
+
+
+@app.command()
+def paths(
+    drain: Drain = False,
+    tenant: Tenant = DEFAULT_TENANT,
+    instance: Instance = 0,
+    accept_loss: AcceptLoss = False,
+    compression: Compression = "none",
+    bootstrap: Bootstrap = None,
+    kafka_properties: KafkaProperties = None,
+    as_json: Json = False,
+) -> None:
+    """Follow flows over the fabric and load its links.
+
+    Example: tempotrace stream paths --tenant fabric --drain
+    """
+    settings = RunnerSettings(drain=drain, accept_loss=accept_loss)
+    counters = _run(
+        wiring.paths(tenant), connect(bootstrap, kafka_properties), tenant, instance, settings, compression
+    )
+    result = {name: total(counters, name) for name in ("events_in", "windows", "hops", "flows", "links")}
+    result["deadlettered"] = total(counters, "deadlettered")
+    emit(result, as_json, lambda: print(_sentence(result)))
+
+
+@app.command()
+def diagnose(
+    drain: Drain = False,
+    tenant: Tenant = DEFAULT_TENANT,
+    instance: Instance = 0,
+    accept_loss: AcceptLoss = False,
+    compression: Compression = "none",
+    bootstrap: Bootstrap = None,
+    kafka_properties: KafkaProperties = None,
+    as_json: Json = False,
+) -> None:
+    """Name stragglers and faulty clocks, with the evidence.
+
+    Example: tempotrace stream diagnose --drain
+    """
+    settings = RunnerSettings(drain=drain, accept_loss=accept_loss)
+    counters = _run(
+        wiring.diagnosis(tenant),
+        connect(bootstrap, kafka_properties),
+        tenant,
+        instance,
+        settings,
+        compression,
+    )
+    result = {name: total(counters, name) for name in ("events_in", "windows", "deadlettered", "findings")}
+    findings = {"/".join(labels): count for labels, count in table(counters, "findings").items()}
+    emit({**result, "by_class": findings}, as_json, lambda: print(_sentence(result)))
+
+
+def _run(
+    processor: Processor,
+    settings: Settings,
+    tenant: str,
+    instance: int,
+    how: RunnerSettings,
+    compression: str,
+) -> dict[str, Value]:
+    return run_stage(
+        processor, settings.kafka, tenant, instance, settings.stages, how, compression=compression
+    )
+
+
+def merge_result(counters: Mapping[str, Value]) -> dict[str, Any]:
+    """What `stream merge --json` prints, from the stage's counters."""
+    edges: dict[str, dict[str, Number]] = {}
+    for (kind, verdict), count in table(counters, "edges").items():
+        edges.setdefault(kind, {})[verdict] = count
+    plain = ("events_in", "events_out", "duplicates", "gaps", "late", "deadlettered", "windows")
+    return {
+        **{name: total(counters, name) for name in plain},
+        "late_by_reason": by_label(counters, "late"),
+        "deadlettered_by_reason": by_label(counters, "deadlettered"),
+        "released_past": by_label(counters, "released_past"),
+        "inversions_raw": by_label(counters, "inversions_raw"),
+        "inversions_after": by_label(counters, "inversions_after"),
+        "edges": edges,
+        "edges_unrepaired": total(counters, "edges_unrepaired"),
+        "collectives_incomplete": total(counters, "collectives_incomplete"),
+    }
+
+
+def table(counters: Mapping[str, Value], name: str) -> Mapping[tuple[str, ...], Number]:
+    """A metric's numbers by its labels; empty if nothing was counted."""
+    value = counters.get(name, {})
+    return value if isinstance(value, Mapping) else {(): value}
+
+
+def total(counters: Mapping[str, Value], name: str) -> Number:
+    """A metric's numbers added up over its labels."""
+    return sum(table(counters, name).values())
+
+
+def by_label(counters: Mapping[str, Value], name: str) -> dict[str, Number]:
+    """A metric with one label, by its value."""
+    return {label: count for (label,), count in table(counters, name).items()}
+
+
+def _sentence(result: Mapping[str, Number]) -> str:
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result.items())
