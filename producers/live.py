@@ -37,7 +37,18 @@ class LivePublisher:
     spool, `heartbeats_skipped`; and what the `sender` counts.
     """
 
-    def __init__(self, spool: Spool, transport: Transport, clock: Monotonic, *, retry_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        transport: Transport,
+        clock: Monotonic,
+        *,
+        retry_s: float = 1.0,
+        continues: bool = False,
+    ) -> None:
+        """`continues`: sources keep their incarnation over a restart (followed files), so that a predecessor's
+        do not end here.
+        """
         self._spool = spool
         self._transport = transport
         self._clock = clock
@@ -56,7 +67,7 @@ class LivePublisher:
         self.lost: dict[str, int] = {}
         self.recovered = 0
         self._appended = 0
-        self._recover()
+        self._recover(continues)
 
     @property
     def backlog(self) -> int:
@@ -185,7 +196,7 @@ class LivePublisher:
             self._commits += 1
             self._changed.notify_all()
 
-    def _recover(self) -> None:
+    def _recover(self, continues: bool) -> None:
         """Take over what a predecessor left: its batches, what it dropped, the end of its sources."""
         self._open = OpenSources(self._spool.noted("open"))
         self._losses = LossBook(self._spool.noted("lost"))
@@ -199,7 +210,7 @@ class LivePublisher:
         if self.recovered or self._losses:
             log.info("the spool holds %d batches of an earlier run: they are sent first", self.recovered)
         self._report_losses()
-        for batch in self._open.ends():
+        for batch in self._open.ends() if not continues else ():
             self._append(batch, encode_batch(batch), beyond_limit=True)
         self._commit(0)
 

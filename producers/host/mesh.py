@@ -35,6 +35,7 @@ LINGER_SECONDS: Final = 0.2  # after the farewell, for probes on their way
 STAMP_SECONDS_MAX: Final = 1.0  # a sent probe whose stamp takes longer has none
 STATE_SECONDS: Final = 1.0  # how often the clock is asked for its state
 SETTLE_NS: Final = 10_000_000
+ROWS_WAITING_MAX: Final = 2000  # rows that are not sent yet, more than the period's
 RECENT_MAX: Final = 4096  # numbers by sender in which a repeated datagram is recognised
 
 
@@ -88,7 +89,7 @@ class Sent:
 
 
 class Node:
-    """One node, from `run` to its end. Uses one thread."""
+    """One node: `run` it, then `close` it. Uses one thread."""
 
     def __init__(
         self, options: Options, head: Head, incarnation: int, clock: Clock, report: MeshReport
@@ -123,6 +124,10 @@ class Node:
         """Name of the clock that stamps the rows."""
         return self._source.clock.clock_id
 
+    def close(self) -> None:
+        """Give the address back."""
+        self.socket.close()
+
     def run(self, emit: Emit, stop: threading.Event) -> None:
         """Probe the peers until `stop`, then take leave and end the source. Blocks where `emit` does."""
         batcher = Batcher(self._head, emit, self._clock.monotonic)
@@ -130,24 +135,21 @@ class Node:
         poller = select.poll()
         poller.register(self.socket, select.POLLIN)
         probe_at, end_at = self._clock.monotonic(), math.inf
-        try:
-            while (now := self._clock.monotonic()) < end_at:
-                if stop.is_set() and end_at == math.inf:
-                    self._send_all(Kind.FAREWELL)
-                    end_at, probe_at = now + LINGER_SECONDS, math.inf
-                if now >= probe_at:
-                    self._send_all(Kind.PROBE)
-                    # Late by more than an interval: go on from now rather than catch up in a burst.
-                    probe_at = max(probe_at + self._options.interval_s, now)
-                wait = min(probe_at, batcher.due_at, end_at) - self._clock.monotonic()
-                poller.poll(math.ceil(max(wait, 0.0) * 1000))
-                self._take()
-                self._check_step(batcher)
-                if batcher.due or len(self._rows) >= 2000:
-                    self._flush(batcher)
-            self._flush(batcher, everything=True, final=True)
-        finally:
-            self.socket.close()
+        while (now := self._clock.monotonic()) < end_at:
+            if stop.is_set() and end_at == math.inf:
+                self._send_all(Kind.FAREWELL)
+                end_at, probe_at = now + LINGER_SECONDS, math.inf
+            if now >= probe_at:
+                self._send_all(Kind.PROBE)
+                # Late by more than an interval: go on from now rather than catch up in a burst.
+                probe_at = max(probe_at + self._options.interval_s, now)
+            wait = min(probe_at, batcher.due_at, end_at) - self._clock.monotonic()
+            poller.poll(math.ceil(max(wait, 0.0) * 1000))
+            self._take()
+            self._check_step(batcher)
+            if batcher.due or len(self._rows) >= ROWS_WAITING_MAX:
+                self._flush(batcher)
+        self._flush(batcher, everything=True, final=True)
 
     def _resolve(self, name: str, address: Address) -> Address:
         try:

@@ -116,25 +116,26 @@ def run_live(
     scope: str,
     clock_id: str,
     seconds: float | None = None,
+    continues: bool = False,
     as_json: bool = False,
 ) -> None:
     """Run a live producer until SIGINT, SIGTERM or `seconds`, through the spool, and print the result.
 
     `name`, unique among a tenant's live producers on this machine, names the spool: two runs of one name
-    exclude each other, and the next takes over what a killed one left. `clock_id` is the clock that stamps the
-    events. Without a broker they wait in the spool. Raises MissingTopic at the start, Setup if the disk
-    refuses, and what `work` raises.
+    exclude each other, and the next takes over what a killed one left. `clock_id` is the clock of the
+    events' stamps. Without a broker they wait in the spool. Raises MissingTopic at the start, Setup if the
+    disk refuses, and what `work` raises. `continues`: see LivePublisher.
     """
-    spool = Spool(settings.home / "spool" / f"{tenant}-{name}")
     transport = KafkaTransport(settings.kafka, patience_s=LIVE_PATIENCE_SECONDS)
     try:
         transport.check(topics.topic(tenant, "events"))
     except BrokerAway as error:
         log.warning("events wait in the spool: %s", error)
+    spool = Spool(settings.home / "spool" / f"{tenant}-{name}")
     for reason, lost in spool.damage.items():
         log.warning("%d bytes of the spool could not be used: %s", lost, reason)
     clock = WallClock()
-    watched = Watched(LivePublisher(spool, transport, clock), report, clock)
+    watched = Watched(LivePublisher(spool, transport, clock, continues=continues), report, clock)
     live = watched.live
     health = HealthServer(settings.stages, tenant, f"produce-{name}", 0, watched.probes, clock)
     with (
@@ -150,7 +151,7 @@ def run_live(
             work(watched.emit, stop)
         finally:
             timer.cancel()
-            waiting = live.close()
+            waiting = live.close(LIVE_PATIENCE_SECONDS)
             watched.look()
     result = {
         "events": live.produced,

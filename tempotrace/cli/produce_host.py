@@ -1,11 +1,13 @@
 """`tempotrace produce host`: clock logs of hosts, and probes between them."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from producers.host import kernel_clock, mesh
+from schemas import topics
 from schemas.errors import Usage
 from schemas.pack import Head
 from schemas.time import parse_duration_ns
@@ -97,21 +99,23 @@ def _mesh(
         interval_s=interval_s,
         hosts=hosts,
     )
+    topics.check_tenant(tenant)
     settings = connect(bootstrap, kafka_properties)
     report = mesh.MeshReport()
     head = Head(tenant, scope, f"mesh-{node}", "probe")
     running = mesh.Node(options, head, new_incarnation(), WallClock(), report)
-    feed.run_live(
-        running.run,
-        report,
-        settings,
-        name=f"mesh-{node}",
-        tenant=tenant,
-        scope=scope,
-        clock_id=running.clock_id,
-        seconds=None if seconds is None else parse_duration_ns(seconds) / 1e9,
-        as_json=as_json,
-    )
+    with closing(running):
+        feed.run_live(
+            running.run,
+            report,
+            settings,
+            name=f"mesh-{node}",
+            tenant=tenant,
+            scope=scope,
+            clock_id=running.clock_id,
+            seconds=None if seconds is None else parse_duration_ns(seconds) / 1e9,
+            as_json=as_json,
+        )
 
 
 def address(text: str) -> tuple[str, int]:

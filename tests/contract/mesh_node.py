@@ -34,6 +34,7 @@ def main(log: str, node: str, port: str, *peers: str) -> None:
         options, Head("default", "job", node, "probe"), new_incarnation(), WallClock(), report
     )
     running.run(emit, stop)
+    running.close()
     sys.stdout.write(str({**report.fields(), "skipped": report.skipped}))
 
 

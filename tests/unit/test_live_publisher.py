@@ -285,6 +285,21 @@ def test_sources_of_a_predecessor_end_though_its_spool_is_empty(tmp_path: Path) 
     assert third.transport.log == []
 
 
+def test_sources_that_continue_are_not_ended_by_a_restart(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.emit(5)
+    run.send()
+    run.kill()
+    transport = ScriptedTransport()
+    live = LivePublisher(Spool(tmp_path), transport, FakeClock(), continues=True)
+    live.start()
+    live.emit(make(run.book, 2))
+    assert live.close() == 0
+    assert rows_in(transport) == expected(5, 7)
+    assert finals_in(transport) == [("n0/mesh", 7)]  # by close
+    assert [decode_batch(sent.value).count for sent in transport.log] == [2, 0]
+
+
 def test_close_ends_the_sources(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.live.start()

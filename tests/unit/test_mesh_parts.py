@@ -206,6 +206,7 @@ def test_a_step_begins_an_epoch_and_costs_only_what_is_in_doubt() -> None:
             stop.set()
 
     node.run(emit, stop)
+    node.close()
     peer.close()
     epochs = [int(batch.data["clk_epoch"][0]) for batch in batches[1:]]
     assert sorted(set(epochs)) == [0, 1]

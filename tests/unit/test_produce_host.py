@@ -1,0 +1,62 @@
+"""The command `produce host`: wrong usage, and live input without a broker."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from producers.host import mesh
+from tempotrace import cli
+from tempotrace.scopes import Registration, registered, registrations
+
+MESH = ["produce", "host", "--mesh", "--node", "a", "--listen", "127.0.0.1:7"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["produce", "host", "--json"], "say what to read"),
+        (["produce", "host", "--mesh"], "--mesh needs --node, --listen and at least one --peer"),
+        ([*MESH, "--peer", "b"], "write NAME=HOST:PORT"),
+        ([*MESH, "--peer", "b=10.0.0.1"], "is no HOST:PORT"),
+        ([*MESH, "--peer", "a=10.0.0.1:7"], "this node's own name"),
+        ([*MESH, "--peer", "b=10.0.0.1:7", "--interval", "soon"], "is no length of time"),
+        ([*MESH, "--peer", "b=10.0.0.1:7", "--interval", "10us"], "too short"),
+        ([*MESH, "--peer", "b=10.0.0.1:7", "--tenant", "No"], "no tenant name"),
+    ],
+)
+def test_wrong_usage_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(arguments) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert said in lines[0]
+
+
+def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["produce", "host", "--help"]) == 0
+    assert "Example: tempotrace produce host --mesh" in capsys.readouterr().out
+
+
+def test_without_a_broker_the_events_wait_for_the_next_start(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (port,) = mesh.local_peers(1).values()
+    arguments = ["produce", "host", "--mesh", "--node", "a", "--listen", f"127.0.0.1:{port}"]
+    arguments += ["--peer", "b=127.0.0.1:9", "--for", "200ms", "--bootstrap-servers", "127.0.0.1:1", "--json"]
+    assert cli.run(arguments) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["events"], result["sent"], result["received"]) == (0, 0, 0)
+    assert result["waiting"] >= 2  # the open row, the end of the source
+    assert list((home / "spool" / "default-mesh-a").glob("*.seg")) != []
+    assert registrations(home / "scopes") == []
+
+
+def test_registrations_last_as_long_as_their_process(tmp_path: Path) -> None:
+    one, two = Registration("t", "s", "h/c", "p"), Registration("t", "s2", "h/c", "p")
+    with registered(tmp_path, [two, one]):
+        assert registrations(tmp_path) == [one, two]
+    assert registrations(tmp_path) == []
+    (tmp_path / "left.json").write_text(json.dumps(one._asdict()))  # by a process that was killed
+    assert registrations(tmp_path) == []
+    assert list(tmp_path.glob("*.json")) == []
+    assert registrations(tmp_path / "nowhere") == []
