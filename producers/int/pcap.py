@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from producers.int.layout import I64, U8, Array, Field, Reader, Scan, Words, field
+from producers.int.layout import I64, U8, Array, Field, Reader, Rows, Scan, field
 from producers.int.packet import ETHERNET, IPV4, IPV6, UDP, Packet, of_type
 from schemas.errors import MalformedInput
 
@@ -264,14 +264,14 @@ class Frames:
             frames = np.flatnonzero(links == link)
             reader = self._readers.setdefault(link, Reader(partial(outer, link=link)))
             at = capture.at[chosen][frames]
-            for layout, rows, words in reader.read(capture.data, at, capture.size[chosen][frames], {}):
+            for layout, places, rows in reader.read(capture.data, at, capture.size[chosen][frames], {}):
                 if isinstance(layout, str):
-                    skipped[layout] = skipped.get(layout, 0) + len(rows)
+                    skipped[layout] = skipped.get(layout, 0) + rows.count
                     continue
-                size = np.full(len(rows), layout.end - layout.begin, np.int64)
-                src, dst = (_address(words, where) for where in (layout.src, layout.dst))
-                port = words.take(layout.port).astype(np.int64)
-                parts.append(Payloads(frames[rows], at[rows] + layout.begin, size, src, dst, port))
+                size = np.full(rows.count, layout.end - layout.begin, np.int64)
+                src, dst = (_address(rows, where) for where in (layout.src, layout.dst))
+                port = rows.take(layout.port).astype(np.int64)
+                parts.append(Payloads(frames[places], at[places] + layout.begin, size, src, dst, port))
         if len(parts) == 1:
             return parts[0]
         none, pair = np.empty(0, np.int64), np.empty((2, 0), np.uint64)
@@ -281,9 +281,9 @@ class Frames:
         return Payloads(*columns)
 
 
-def _address(words: Words, where: Field) -> Array:
+def _address(rows: Rows, where: Field) -> Array:
     """An address field as two words of 64 bits, IPv4 mapped into IPv6. Shape (2, count)."""
-    take, out = words.take, np.zeros((2, words.count), np.uint64)
+    take, out = rows.take, np.zeros((2, rows.count), np.uint64)
     if where.bits == 32:
         out[1] = _MAPPED | take(where)
     else:
