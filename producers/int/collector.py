@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from producers.int.decode import NULLS, Decoder, Flows, Hops, distinct
+from producers.int.decode import NULLS, Decoder, Hops
+from producers.int.flows import Flows, distinct
 from producers.int.layout import I64, U8, Array
 from producers.int.sequence import Sequences
 from producers.report import Report
@@ -160,7 +161,7 @@ class Collector:
         self._report.constant += self._sequences.constant
         if self._sequences.constant:
             self._report.warn(
-                f"{self._origin}: {self._sequences.constant} sender(s) with a sequence number that never moves: "
+                f"{self._origin}: {self._sequences.constant} sender(s) with a number that never moves: "
                 "their losses are unknown"
             )
 
@@ -183,7 +184,9 @@ class Collector:
         if not len(hops.place):
             return
         # A stream is (node, hw_id, destination); a 0.5 report names no node, so its sender's address counts.
-        ends = np.concatenate([datagrams.dst[:, hops.place], datagrams.port[hops.place][None].astype(np.uint64)])
+        ends = np.concatenate(
+            [datagrams.dst[:, hops.place], datagrams.port[hops.place][None].astype(np.uint64)]
+        )
         if len(self._targets) >= TARGETS_MAX or len(self._senders) >= SENDERS_MAX:
             self._targets, self._senders, self._sequences = {}, {}, Sequences()
             self._told = (0, 0, 0, 0)
@@ -229,7 +232,12 @@ class Collector:
         return address_text(b"".join(int(word).to_bytes(8, "big") for word in words))
 
     def _batch(
-        self, hops: Hops, rows: slice, datagrams: Datagrams, sender: list[str | None], watermark_ns: int | None
+        self,
+        hops: Hops,
+        rows: slice,
+        datagrams: Datagrams,
+        sender: list[str | None],
+        watermark_ns: int | None,
     ) -> Batch:
         strings = Strings()
         columns: dict[str, Array] = {}

@@ -2,10 +2,10 @@
 
 Theory of operation. A parser never looks at bytes itself: it asks a `Scan`, which answers and writes the
 question down. What the parser returns is no values but a *layout*: which field of which hop lies at which
-bits. The layout therefore depends on the datagram's size and on the answers alone, and every other datagram of
-that size that would give the same answers has the same layout. So one datagram of a kind is parsed in plain
-Python, and its thousands of brothers are found by asking numpy the same questions, and read by numpy from the
-same places. Nothing is decided twice and there is no second parser to keep in step.
+bits. So the layout depends on the datagram's size and on the answers alone, and every other datagram of that
+size that would give the same answers has the same layout. One datagram of a kind is parsed in plain Python;
+its thousands of brothers are found by asking numpy the same questions, and read by numpy from the same
+places. Nothing is decided twice, and there is no second parser to keep in step.
 
 A `Field` counts bits from the datagram's first byte, most significant bit first (network order).
 """
@@ -87,7 +87,9 @@ class Rows:
 
     def __init__(self, data: U8, size: int) -> None:
         """`data` has shape (count, width), contiguous, of a width of whole 8 bytes; `size` of them count."""
-        assert data.flags.c_contiguous and data.shape[1] % 8 == 0 and size <= data.shape[1]
+        assert data.flags.c_contiguous
+        assert data.shape[1] % 8 == 0
+        assert size <= data.shape[1]
         self.data = data
         self.size = size
         self.count = data.shape[0]
@@ -99,8 +101,9 @@ class Rows:
     def view(self, byte: int, bits: int) -> Array:
         """The 8, 16, 32 or 64 bits from byte `byte` on, big-endian, not copied. Shape (count,)."""
         width = bits // 8
-        assert 0 <= byte and byte + width <= self.data.shape[1]
-        return np.ndarray((self.count,), f">u{width}", self.data, byte, (self.data.shape[1],))
+        assert 0 <= byte <= self.data.shape[1] - width
+        out: Array = np.ndarray((self.count,), f">u{width}", self.data, byte, (self.data.shape[1],))
+        return out
 
     def take(self, place: Field) -> Array:
         """A field as u1, u2, u4 or u8, in the machine's order. Shape (count,)."""
@@ -115,8 +118,9 @@ class Rows:
             spare = 8 * first + wide - at - bits
             if 8 * first <= at and spare >= 0:
                 view = self.view(first, wide)
-                value = view.astype(view.dtype.newbyteorder("="))
-                return value >> value.dtype.type(spare) & value.dtype.type((1 << bits) - 1)
+                value: Array = view.astype(view.dtype.newbyteorder("="))
+                value = value >> value.dtype.type(spare) & value.dtype.type((1 << bits) - 1)
+                return value
         raise AssertionError(f"a field of {bits} bits at bit {at} lies in no 64 bits")
 
     def pick(self, rows: Array) -> "Rows":
@@ -183,9 +187,7 @@ class Reader(Generic[T]):
         self._parse = parse
         self._known: dict[int, list[Known[T]]] = {}  # by size, last used first
 
-    def read(
-        self, data: U8, at: I64, size: I64, failures: dict[int, MalformedInput]
-    ) -> Iterator[Group[T]]:
+    def read(self, data: U8, at: I64, size: I64, failures: dict[int, MalformedInput]) -> Iterator[Group[T]]:
         """Groups of the datagrams data[at : at + size]; those that do not parse go to `failures` by place."""
         for length in np.unique(size).tolist():
             places = np.flatnonzero(size == length)
@@ -238,7 +240,8 @@ def gather(data: U8, at: I64, size: int) -> U8:
     width = -(-size // 8) * 8
     if not len(at) or not size:
         return np.zeros((len(at), width), np.uint8)
-    assert at.min() >= 0 and at.max() + size <= len(data), "a datagram outside its block"
+    assert at.min() >= 0, "a datagram before its block"
+    assert at.max() + size <= len(data), "a datagram beyond its block"
     if at.max() + width > len(data):
         data = np.concatenate([data[at.min() :], np.zeros(8, np.uint8)])
         at = at - at.min()

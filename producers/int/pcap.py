@@ -15,7 +15,7 @@ from producers.int.layout import I64, U8, Array, Field, Reader, Rows, Scan, fiel
 from producers.int.packet import ETHERNET, IPV4, IPV6, UDP, Packet, of_type
 from schemas.errors import MalformedInput
 
-# Magic number as read in file order: (byte order, units of a stamp's fraction per second, extra header bytes).
+# Magic number in file order: (byte order, units of a stamp's fraction per second, extra header bytes).
 _MAGIC: Final = {
     b"\xa1\xb2\xc3\xd4": (">", 1_000_000, 0),
     b"\xd4\xc3\xb2\xa1": ("<", 1_000_000, 0),
@@ -79,9 +79,7 @@ def read(buffer: bytes | memoryview) -> Capture:
     stamp = np.array(index.stamp, np.int64)
     order = np.argsort(stamp, kind="stable")
     at, size, link = (np.array(part, np.int64)[order] for part in (index.at, index.size, index.link))
-    return Capture(
-        data, at, size, stamp[order], link, index.quantum_ns, tuple(index.warnings), index.skipped
-    )
+    return Capture(data, at, size, stamp[order], link, index.quantum_ns, tuple(index.warnings), index.skipped)
 
 
 def _pcap(data: memoryview, index: _Index, order: str, per_second: int, extra: int) -> None:
@@ -146,7 +144,7 @@ def _pcapng(data: memoryview, index: _Index) -> None:
 def _block(
     kind: int, body: memoryview, at: int, order: str, interfaces: list[_Interface], index: _Index
 ) -> None:
-    """One block of a pcapng file, its body at byte `at`. Raises struct.error or IndexError if it is broken."""
+    """One block of a pcapng file, its body at byte `at`. Raises struct.error or IndexError if broken."""
     if kind == 1:
         interfaces.append(_interface(body, order))
         index.units(interfaces[-1].per_second)
@@ -194,7 +192,7 @@ class Outer(NamedTuple):
 
 
 class Payloads(NamedTuple):
-    """UDP payloads of a block of frames, in order: data[at : at + size]; addresses as two words of 64 bits."""
+    """UDP payloads of a block of frames, in order: data[at : at + size]; addresses as two u64."""
 
     frame: I64
     at: I64
@@ -227,7 +225,9 @@ def outer(scan: Scan, link: int) -> Outer | str:
     length = scan.value(field(packet.transport + 4, 16))
     if length < 8:
         return "broken UDP"
-    return Outer(packet.src, packet.dst, packet.dport, packet.payload, min(packet.end, packet.transport + length))
+    return Outer(
+        packet.src, packet.dst, packet.dport, packet.payload, min(packet.end, packet.transport + length)
+    )
 
 
 def _packet(scan: Scan, link: int) -> Packet | None:

@@ -42,7 +42,7 @@ class Sequences:
         return sum(stream.seen > 1 and not stream.moved for stream in self._streams.values())
 
     def see(self, key: I64, number: I64, bits: int) -> None:
-        """Numbers of `bits` bits in order of arrival, and the stream that each belongs to. Both shape (n,)."""
+        """Numbers of `bits` bits in order of arrival, and the stream that each belongs to. Shapes (n,)."""
         mask = (1 << bits) - 1
         for stream, numbers in _by_key(key, number):
             known = self._streams.get(stream)
