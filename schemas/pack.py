@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from schemas import columns as c
-from schemas.batch import _DTYPES, I64, Batch, narrow
+from schemas.batch import _DTYPES, I64, Batch, narrow, null_of
 from schemas.flat import Array
 from schemas.time import ClockState
 
@@ -92,12 +92,9 @@ def _table(columns: Sequence[c.Column], rows: Sequence[Mapping[str, int | float 
     out: dict[str, Array] = {}
     for column in columns:
         dtype = np.dtype(column.dtype)
-        values = [row[column.name] for row in rows]
-        if dtype.kind == "f":
-            wide: Array = np.array([np.nan if v is None else v for v in values], np.float64)
-        else:
-            wide = np.array([c.NULL_I64 if v is None else v for v in values], np.int64)
-        out[column.name] = narrow(wide, dtype)[0]
+        null = null_of(dtype)
+        values = (row[column.name] for row in rows)
+        out[column.name] = np.array([null if v is None or v == c.NULL_I64 else v for v in values], dtype)
     return out
 
 

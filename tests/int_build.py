@@ -117,9 +117,7 @@ def ipv4(
     return head + ip_address(src).packed + ip_address(dst).packed + options + payload
 
 
-def ipv6(
-    payload: bytes, proto: int = 17, src: str = "fd00::1", dst: str = "fd00::2", dscp: int = 0
-) -> bytes:
+def ipv6(payload: bytes, proto: int = 17, src: str = "fd00::1", dst: str = "fd00::2", dscp: int = 0) -> bytes:
     head = struct.pack(">IHBB", 6 << 28 | dscp << 22, len(payload), proto, 64)
     return head + ip_address(src).packed + ip_address(dst).packed + payload
 
@@ -152,7 +150,9 @@ def report_10(
     seq: int = 7, stamp: int = 1000, proto: int = 0, length: int | None = None,
 ) -> bytes:  # fmt: skip
     """Report 1.0. `bits`: the six metadata bits, b0 the most significant."""
-    optional = b"".join(write(own or {}, parts) for number, parts in enumerate(REPORT_10) if bits & 32 >> number)
+    optional = b"".join(
+        write(own or {}, parts) for number, parts in enumerate(REPORT_10) if bits & 32 >> number
+    )
     words = 4 + len(optional) // 4 if length is None else length
     reasons = (flags & 1) << 8 | (flags >> 1 & 1) << 7 | (flags >> 2 & 1) << 6
     word = 1 << 28 | words << 24 | proto << 21 | bits << 15 | reasons | hw_id
@@ -160,8 +160,9 @@ def report_10(
 
 
 def individual(
-    inner: bytes, *, kind: int = 1, inner_type: int = 3, bits: int = 0, own: Hop | None = None, flags: int = 4,
-    domain: bytes = b"", domain_id: int = 0, length: int | None = None, md_length: int | None = None,
+    inner: bytes, *, kind: int = 1, inner_type: int = 3, bits: int = 0, own: Hop | None = None,
+    flags: int = 4, domain: bytes = b"", domain_id: int = 0, length: int | None = None,
+    md_length: int | None = None,
 ) -> bytes:  # fmt: skip
     """One report of a 2.0 datagram. `flags`: 1 drop, 2 queue, 4 flow, 8 intermediate."""
     main = b""

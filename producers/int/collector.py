@@ -4,18 +4,19 @@ Rows are placed by the collector's stamp (capture or kernel). A datagram that do
 report and no loss: it is counted by reason and comes out as a DeadLetter.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from producers.int.decode import Decoder, Flow, Hops, distinct
+from producers.int.decode import NULLS, Decoder, Hops
+from producers.int.flows import Flows, distinct
 from producers.int.layout import I64, U8, Array
 from producers.int.sequence import Sequences
 from producers.report import Report
 from schemas.batch import Batch
-from schemas.columns import NULL_I64, NULL_U32, HopKind, IntWarning
+from schemas.columns import NULL_I64, NULL_U16, NULL_U32, HopKind, IntWarning
 from schemas.flow import address_text
 from schemas.pack import Head, SeqBook, Source, Strings, pack
 from schemas.records import PAYLOAD_BYTES_MAX, DeadLetter
@@ -160,7 +161,7 @@ class Collector:
         self._report.constant += self._sequences.constant
         if self._sequences.constant:
             self._report.warn(
-                f"{self._origin}: {self._sequences.constant} sender(s) with a sequence number that never moves: "
+                f"{self._origin}: {self._sequences.constant} sender(s) with a number that never moves: "
                 "their losses are unknown"
             )
 
@@ -183,7 +184,9 @@ class Collector:
         if not len(hops.place):
             return
         # A stream is (node, hw_id, destination); a 0.5 report names no node, so its sender's address counts.
-        ends = np.concatenate([datagrams.dst[:, hops.place], datagrams.port[hops.place][None].astype(np.uint64)])
+        ends = np.concatenate(
+            [datagrams.dst[:, hops.place], datagrams.port[hops.place][None].astype(np.uint64)]
+        )
         if len(self._targets) >= TARGETS_MAX or len(self._senders) >= SENDERS_MAX:
             self._targets, self._senders, self._sequences = {}, {}, Sequences()
             self._told = (0, 0, 0, 0)
@@ -208,7 +211,9 @@ class Collector:
         """Make the report's number within its datagram the report's place in the whole input."""
         starts = np.zeros(int(hops.place[-1]) + 1, np.int64)
         starts[hops.place] = before + np.cumsum(hops.reports) - hops.reports
-        place = (starts[hops.datagram] + hops.columns["report"]) % NULL_U32
+        place = starts[hops.datagram] + hops.columns["report"]
+        if place[-1] >= NULL_U32:
+            place %= NULL_U32
         hops.columns["report"] = place.astype(np.uint32)
 
     def _nameless(self, hops: Hops, datagrams: Datagrams) -> list[str | None]:
@@ -227,7 +232,12 @@ class Collector:
         return address_text(b"".join(int(word).to_bytes(8, "big") for word in words))
 
     def _batch(
-        self, hops: Hops, rows: slice, datagrams: Datagrams, sender: list[str | None], watermark_ns: int | None
+        self,
+        hops: Hops,
+        rows: slice,
+        datagrams: Datagrams,
+        sender: list[str | None],
+        watermark_ns: int | None,
     ) -> Batch:
         strings = Strings()
         columns: dict[str, Array] = {}
@@ -236,7 +246,7 @@ class Collector:
             if name == "report_seq" and (part == NULL_U32).any():
                 columns[name] = part.astype(np.int64)  # the greatest number is a number here
                 continue
-            null = np.iinfo(part.dtype).max
+            null = NULLS[name]
             if part[0] != null or not (part == null).all():
                 columns[name] = part
         kind = columns["kind"]
@@ -289,23 +299,21 @@ def _small(values: Array) -> tuple[Array, I64]:
     return found, place[values]
 
 
-def _flow_columns(flow: I64, flows: Sequence[Flow], strings: Strings) -> dict[str, Array]:
-    """Columns of the packets' flows; none where no row has one."""
-    if not (flow >= 0).any():
+def _flow_columns(place: I64, flows: Flows, strings: Strings) -> dict[str, Array]:
+    """Columns of the packets' flows, by each row's place in `flows`; none where no row has one."""
+    known = place >= 0
+    if not known.any():
         return {}
-    used, which = _small(flow + 1)
-    table: list[Flow | None] = [flows[place - 1] if place else None for place in used.tolist()]
-
-    def column(null: int, dtype: type[np.unsignedinteger[Any]], values: list[int | None]) -> Array:
-        if null in values:  # a number, such as port 65535: wide columns can say so
-            return np.array([NULL_I64 if value is None else value for value in values], np.int64)[which]
-        return np.array([null if value is None else value for value in values], dtype)[which]
-
-    return {
-        "flow": column(2**64 - 1, np.uint64, [entry and entry.flow for entry in table]),
-        "src": column(2**16 - 1, np.uint16, [entry and strings.index(entry.src) for entry in table]),
-        "dst": column(2**16 - 1, np.uint16, [entry and strings.index(entry.dst) for entry in table]),
-        "sport": column(2**16 - 1, np.uint16, [entry and entry.sport for entry in table]),
-        "dport": column(2**16 - 1, np.uint16, [entry and entry.dport for entry in table]),
-        "protocol": column(2**8 - 1, np.uint8, [entry and entry.protocol for entry in table]),
-    }
+    numbers, src, dst, sport, dport, protocol = (column[place] for column in flows.columns)
+    out: dict[str, Array] = {"flow": numbers, "protocol": protocol}
+    for name, port in (("sport", sport), ("dport", dport)):
+        # Port 65535 is a number and not null: a wide column can say so.
+        out[name] = port.astype(np.int64) if (port == NULL_U16).any() else port
+    for name, address in (("src", src), ("dst", dst)):
+        used, which = _small(address)
+        texts = [strings.index(flows.addresses[entry]) for entry in used.tolist()]
+        out[name] = np.array(texts, np.uint16)[which]
+    if not known.all():
+        for values in out.values():
+            values[~known] = NULL_I64 if values.dtype == np.int64 else np.iinfo(values.dtype).max
+    return out

@@ -49,7 +49,9 @@ class Dialect:
             raise Usage(f"a hw_id of {self.hw_id_bits} bits: 1 to 8 can be read")
         for column, bits in self.low_bits:
             if not 0 < bits <= COLUMN_BITS.get(column, 0):
-                raise Usage(f"{bits} bits for {column}: one of {', '.join(COLUMN_BITS)} and its width or less")
+                raise Usage(
+                    f"{bits} bits for {column}: one of {', '.join(COLUMN_BITS)} and its width or less"
+                )
 
     @property
     def signalled(self) -> bool:

@@ -17,7 +17,8 @@ import numpy as np
 from producers.int.collector import Collector, Datagrams, IntReport
 from producers.int.decode import Decoder
 from producers.int.dialect import SPEC, Dialect
-from producers.int.pcap import Capture, Frames, Payloads, read as read_capture
+from producers.int.pcap import Capture, Frames, Payloads
+from producers.int.pcap import read as read_capture
 from schemas.batch import Batch
 from schemas.columns import Control, Timescale
 from schemas.errors import MalformedInput
@@ -61,7 +62,9 @@ def read(paths: Sequence[Path], options: Options, report: IntReport) -> Iterator
     if not files:
         raise errors[0] if errors else MalformedInput("no capture was given")
     hosts = len({file.source.host for file in files})
-    yield control(options.tenant, options.scope, f"int/{files[0].source.host}", [(Control.OPEN, hosts, "hosts")])
+    yield control(
+        options.tenant, options.scope, f"int/{files[0].source.host}", [(Control.OPEN, hosts, "hosts")]
+    )
     streams = (file.items(number) for number, file in enumerate(files))
     for _, _, items in heapq.merge(*streams, key=lambda block: block[:2]):
         yield from items
@@ -80,7 +83,7 @@ class _File:
             report.warn(f"{path}: {line}; what came before is used")
         for reason, count in self._capture.skipped.items():
             report.skip(reason, count)
-        content = blake2b(self._capture.data, digest_size=8)
+        content = blake2b(self._capture.data.data, digest_size=8)
         name = f"file-{content.hexdigest()[:8]}"
         host = options.host or name
         content.update(options.digest())
@@ -143,7 +146,9 @@ class _File:
         self._collector.finish()
 
 
-def _pick(capture: Capture, begin: int, payloads: Payloads, wanted: "np.typing.NDArray[np.int64]") -> Datagrams:
+def _pick(
+    capture: Capture, begin: int, payloads: Payloads, wanted: "np.typing.NDArray[np.int64]"
+) -> Datagrams:
     stamp = capture.stamp_ns[begin + payloads.frame[wanted]]
     return Datagrams(
         capture.data, payloads.at[wanted], payloads.size[wanted], stamp,
@@ -151,10 +156,10 @@ def _pick(capture: Capture, begin: int, payloads: Payloads, wanted: "np.typing.N
     )  # fmt: skip
 
 
-def _content(path: Path) -> "bytes | mmap.mmap":
+def _content(path: Path) -> memoryview:
     """A file's bytes, mapped where that can be (a pipe cannot)."""
     with path.open("rb") as file:
         try:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         except (ValueError, OSError):  # empty, or no regular file
-            return file.read()
+            return memoryview(file.read())

@@ -2,10 +2,10 @@
 
 Theory of operation. A parser never looks at bytes itself: it asks a `Scan`, which answers and writes the
 question down. What the parser returns is no values but a *layout*: which field of which hop lies at which
-bits. The layout therefore depends on the datagram's size and on the answers alone, and every other datagram of
-that size that would give the same answers has the same layout. So one datagram of a kind is parsed in plain
-Python, and its thousands of brothers are found by asking numpy the same questions, and read by numpy from the
-same places. Nothing is decided twice and there is no second parser to keep in step.
+bits. So the layout depends on the datagram's size and on the answers alone, and every other datagram of that
+size that would give the same answers has the same layout. One datagram of a kind is parsed in plain Python;
+its thousands of brothers are found by asking numpy the same questions, and read by numpy from the same
+places. Nothing is decided twice, and there is no second parser to keep in step.
 
 A `Field` counts bits from the datagram's first byte, most significant bit first (network order).
 """
@@ -82,58 +82,54 @@ class Scan:
         return answer
 
 
-class Words:
-    """Equally long datagrams as columns of 16-bit words, made when asked for. Rows: datagrams."""
+class Rows:
+    """Datagrams of one size, one under the other, and their fields as columns."""
 
-    def __init__(self, rows: U8) -> None:
-        size = rows.shape[1]
-        if size % 2:
-            rows = np.pad(rows, ((0, 0), (0, 1)))
-        self._rows = np.ascontiguousarray(rows).view(">u2")
-        self._made: dict[int, NDArray[np.uint16]] = {}
-        self.count = rows.shape[0]
+    def __init__(self, data: U8, size: int) -> None:
+        """`data` has shape (count, width), contiguous, of a width of whole 8 bytes; `size` of them count."""
+        assert data.flags.c_contiguous
+        assert data.shape[1] % 8 == 0
+        assert size <= data.shape[1]
+        self.data = data
+        self.size = size
+        self.count = data.shape[0]
 
-    def word(self, place: int) -> NDArray[np.uint16]:
-        """16-bit word number `place` of every datagram, native order. Shape (count,)."""
-        made = self._made.get(place)
-        if made is None:
-            made = self._made[place] = self._rows[:, place].astype(np.uint16)
-        return made
+    def words(self) -> NDArray[np.uint64]:
+        """The bytes as words of 64 bits in the machine's order. Shape (count, width / 8)."""
+        return self.data.view(np.uint64)
 
-    def take(self, place: Field) -> Array:
-        """A field of every datagram as u2, u4 or u8, whichever is the first to hold it. Shape (count,)."""
-        at, bits = place
-        first, last = at // 16, (at + bits - 1) // 16
-        spare = 16 * (last + 1) - at - bits
-        if first == last:
-            single = self.word(first)
-            if bits == 16:
-                return single
-            return single >> np.uint16(spare) & np.uint16((1 << bits) - 1)
-        if last - first == 1:
-            pair = self.word(first).astype(np.uint32) << np.uint32(16) | self.word(last)
-            if bits == 32:
-                return pair
-            return pair >> np.uint32(spare) & np.uint32((1 << bits) - 1)
-        # Up to five words: all but the last make at most 64 bits, of which the leading ones may not be ours.
-        out = self.word(first).astype(np.uint64)
-        if at % 16:
-            out &= np.uint64((1 << (16 - at % 16)) - 1)
-        for number in range(first + 1, last):
-            out = out << np.uint64(16) | self.word(number)
-        return out << np.uint64(16 - spare) | (self.word(last) >> np.uint16(spare))
-
-    def pick(self, rows: Array) -> "Words":
-        """Only these rows (mask or indices)."""
-        out = Words.__new__(Words)
-        out._rows = self._rows[rows]
-        out._made = {place: word[rows] for place, word in self._made.items()}
-        out.count = len(out._rows)
+    def view(self, byte: int, bits: int) -> Array:
+        """The 8, 16, 32 or 64 bits from byte `byte` on, big-endian, not copied. Shape (count,)."""
+        width = bits // 8
+        assert 0 <= byte <= self.data.shape[1] - width
+        out: Array = np.ndarray((self.count,), f">u{width}", self.data, byte, (self.data.shape[1],))
         return out
 
-    def row(self, number: int, size: int) -> bytes:
+    def take(self, place: Field) -> Array:
+        """A field as u1, u2, u4 or u8, in the machine's order. Shape (count,)."""
+        at, bits = place
+        if at % 8 == 0 and bits in (8, 16, 32, 64):
+            view = self.view(at // 8, bits)
+            return view.astype(view.dtype.newbyteorder("="))
+        # Not a number of its own: the narrowest one that covers it, shifted and masked.
+        last = (at + bits + 7) // 8
+        for wide in (8, 16, 32, 64):
+            first = max(0, last - wide // 8)
+            spare = 8 * first + wide - at - bits
+            if 8 * first <= at and spare >= 0:
+                view = self.view(first, wide)
+                value: Array = view.astype(view.dtype.newbyteorder("="))
+                value = value >> value.dtype.type(spare) & value.dtype.type((1 << bits) - 1)
+                return value
+        raise AssertionError(f"a field of {bits} bits at bit {at} lies in no 64 bits")
+
+    def pick(self, rows: Array) -> "Rows":
+        """Only these rows (mask or indices)."""
+        return Rows(self.data[rows], self.size)
+
+    def row(self, number: int) -> bytes:
         """The bytes of one datagram."""
-        return bytes(self._rows[number].tobytes()[:size])
+        return self.data[number, : self.size].tobytes()
 
 
 class Known(Generic[T]):
@@ -141,32 +137,29 @@ class Known(Generic[T]):
 
     def __init__(self, layout: T, scan: Scan) -> None:
         self.layout = layout
-        mask, wanted = bytearray(len(scan.data) + 1), bytearray(len(scan.data) + 1)
+        width = -(-len(scan.data) // 8)
+        mask, wanted = bytearray(8 * width), bytearray(8 * width)
         for place, value in scan.exact:
             for bit in range(place.bits):
                 at = place.at + bit
                 mask[at // 8] |= 0x80 >> at % 8
                 if value >> (place.bits - 1 - bit) & 1:
                     wanted[at // 8] |= 0x80 >> at % 8
-        self._exact = [
-            (place, np.uint16(int.from_bytes(mask[2 * place : 2 * place + 2], "big")),
-             np.uint16(int.from_bytes(wanted[2 * place : 2 * place + 2], "big")))
-            for place in range(len(mask) // 2)
-            if mask[2 * place] or mask[2 * place + 1]
-        ]  # fmt: skip
+        pairs = zip(np.frombuffer(mask, np.uint64), np.frombuffer(wanted, np.uint64), strict=True)
+        self._exact = [(place, *pair) for place, pair in enumerate(pairs) if pair[0]]
         self._other = list(dict.fromkeys(scan.other))
 
-    def holds(self, words: Words) -> NDArray[np.bool_]:
+    def holds(self, rows: Rows) -> NDArray[np.bool_]:
         """Which of the datagrams have this layout. Shape (count,)."""
-        differs = np.zeros(words.count, np.uint16)
+        words = rows.words()
+        differs = np.zeros(rows.count, np.uint64)
         for place, mask, wanted in self._exact:
-            word = words.word(place)
-            differs |= (word if mask == 0xFFFF else word & mask) ^ wanted
+            differs |= words[:, place] & mask ^ wanted
         out: NDArray[np.bool_] = differs == 0
-        for place_, least, operand, answer in self._other:
-            value = words.take(place_)
+        for field_, least, operand, answer in self._other:
+            value = rows.take(field_)
             if operand >> 8 * value.dtype.itemsize:  # beyond what the field can hold
-                fits = np.zeros(words.count, bool)
+                fits = np.zeros(rows.count, bool)
             else:
                 fits = value >= operand if least else value == operand
             out &= fits if answer else ~fits
@@ -174,11 +167,11 @@ class Known(Generic[T]):
 
 
 class Group(NamedTuple, Generic[T]):
-    """Datagrams of a block that share a layout: their places in the block (ascending) and their words."""
+    """Datagrams of a block that share a layout: their places in the block, ascending, and their bytes."""
 
     layout: T
-    rows: I64
-    words: Words
+    places: I64
+    rows: Rows
 
 
 class Reader(Generic[T]):
@@ -194,62 +187,64 @@ class Reader(Generic[T]):
         self._parse = parse
         self._known: dict[int, list[Known[T]]] = {}  # by size, last used first
 
-    def read(
-        self, data: U8, at: I64, size: I64, failures: dict[int, MalformedInput]
-    ) -> Iterator[Group[T]]:
+    def read(self, data: U8, at: I64, size: I64, failures: dict[int, MalformedInput]) -> Iterator[Group[T]]:
         """Groups of the datagrams data[at : at + size]; those that do not parse go to `failures` by place."""
         for length in np.unique(size).tolist():
-            rows = np.flatnonzero(size == length)
-            yield from self._one_size(rows, Words(gather(data, at[rows], length)), length, failures)
+            places = np.flatnonzero(size == length)
+            rows = Rows(gather(data, at[places], length), length)
+            yield from self._one_size(places, rows, failures)
 
-    def _one_size(
-        self, rows: I64, words: Words, length: int, failures: dict[int, MalformedInput]
-    ) -> Iterator[Group[T]]:
-        if len(self._known) >= self.SIZES_MAX and length not in self._known:
+    def _one_size(self, places: I64, rows: Rows, failures: dict[int, MalformedInput]) -> Iterator[Group[T]]:
+        if len(self._known) >= self.SIZES_MAX and rows.size not in self._known:
             self._known.clear()
-        known = self._known.setdefault(length, [])
+        known = self._known.setdefault(rows.size, [])
         used: list[Known[T]] = []
         for candidate in known:
-            same = candidate.holds(words)
+            same = candidate.holds(rows)
             if same.all():
                 used.append(candidate)
-                yield Group(candidate.layout, rows, words)
-                rows = rows[:0]
+                yield Group(candidate.layout, places, rows)
+                places = places[:0]
                 break
             if same.any():
                 used.append(candidate)
-                yield Group(candidate.layout, rows[same], words.pick(same))
-                rows, words = rows[~same], words.pick(~same)
-        left = np.ones(len(rows), bool)
+                yield Group(candidate.layout, places[same], rows.pick(same))
+                places, rows = places[~same], rows.pick(~same)
+        left = np.ones(len(places), bool)
         new = 0
-        for place in range(len(rows)):
-            if not left[place]:
+        for number in range(len(places)):
+            if not left[number]:
                 continue
-            scan = Scan(words.row(place, length))
+            scan = Scan(rows.row(number))
             try:
                 layout = self._parse(scan)
             except MalformedInput as error:
-                failures[int(rows[place])] = error
+                failures[int(places[number])] = error
                 continue
             if new >= self.NEW_MAX:  # too many kinds of one size to ask all the rest about each
-                one = np.array([place])
-                yield Group(layout, rows[one], words.pick(one))
+                one = np.array([number])
+                yield Group(layout, places[one], rows.pick(one))
                 continue
             new += 1
             found = Known(layout, scan)
             used.append(found)
-            same = found.holds(words) & left
-            assert same[place], "a layout that does not hold for the datagram it was made from"
-            yield Group(layout, rows[same], words if same.all() else words.pick(same))
+            same = found.holds(rows) & left
+            assert same[number], "a layout that does not hold for the datagram it was made from"
+            yield Group(layout, places[same], rows if same.all() else rows.pick(same))
             left &= ~same
-        self._known[length] = list(dict.fromkeys([*used, *known]))[: self.LAYOUTS_MAX]
+        self._known[rows.size] = list(dict.fromkeys([*used, *known]))[: self.LAYOUTS_MAX]
 
 
 def gather(data: U8, at: I64, size: int) -> U8:
-    """The `size` bytes from each place on. Shape (len(at), size)."""
-    if not size:
-        return np.empty((len(at), 0), np.uint8)
-    assert len(at) == 0 or (at.min() >= 0 and at.max() + size <= len(data)), "a datagram outside its block"
-    # An item of `size` bytes at every place of the buffer, so that numpy copies a datagram at a time.
-    items: Array = np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
-    return items[at].view(np.uint8).reshape(len(at), size)
+    """The `size` bytes from each place on, and more to fill whole 8 bytes. Shape (len(at), width)."""
+    width = -(-size // 8) * 8
+    if not len(at) or not size:
+        return np.zeros((len(at), width), np.uint8)
+    assert at.min() >= 0, "a datagram before its block"
+    assert at.max() + size <= len(data), "a datagram beyond its block"
+    if at.max() + width > len(data):
+        data = np.concatenate([data[at.min() :], np.zeros(8, np.uint8)])
+        at = at - at.min()
+    # An item of `width` bytes at every place of the buffer, so that numpy copies a datagram at a time.
+    items: Array = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
+    return items[at].view(np.uint8).reshape(len(at), width)

@@ -1,7 +1,7 @@
 """INT headers inside a packet: the shim, the instructions and the stack of hops, as places of fields.
 
 A hop's slice is as many words as the header says, in the order of the instruction bits: baseline words, then
-domain-specific ones, the checksum complement last. The newest hop comes first. All-ones means "not available".
+domain-specific ones, the checksum complement last. The newest hop comes first. All-ones: "not available".
 """
 
 from typing import NamedTuple
@@ -83,7 +83,7 @@ class Embedded(NamedTuple):
 def slice_fields(
     bitmap: int, width: int, table: dict[int, Entry], at: int
 ) -> tuple[int, tuple[tuple[str, Field], ...], bool]:
-    """Words that a bitmap of `width` bits asks for, the fields from byte `at` on, and whether a bit is unknown.
+    """Words that a bitmap of `width` bits asks for, fields from byte `at` on, and whether a bit is unknown.
 
     An unknown instruction is one word, which nobody reads (the specification makes nodes fill it).
     """
@@ -148,11 +148,13 @@ def _masked(scan: Scan, place: Field, mask: int) -> int:
 
 
 def _shim(scan: Scan, packet: Packet, at: int, sure: bool = True) -> Embedded:
-    """INT over TCP or UDP, shim at byte `at`. Not `sure`: nothing but its own consistency says that it is INT."""
+    """INT over TCP or UDP, shim at byte `at`. Not `sure`: only its own consistency says that it is INT."""
     _whole(scan, packet, at, 4, "the INT shim", sure)
     kind = scan.value(field(at, 8))
     if kind < 16:  # 0.5 and 1.0: the type is a byte, the length counts the shim, and in 0.5 a tail
-        found, end = _read(scan, packet, at + 4, at + 4 * scan.value(field(at + 2, 8)), kind, False, True, sure)
+        found, end = _read(
+            scan, packet, at + 4, at + 4 * scan.value(field(at + 2, 8)), kind, False, True, sure
+        )
         if found.version == 5 and not scan.equals(field(end + 1, 16), 0):
             found = found._replace(dport=field(end + 1, 16))
         return found
@@ -270,7 +272,9 @@ def _stack(scan: Scan, at: int, end: int, version: int) -> tuple[tuple[HopLayout
     if exceeded:
         warnings |= IntWarning.HOPS_EXCEEDED
     if each < needed:
-        raise MalformedInput(f"INT hops too short for their instructions: {each} words for {needed}", f"byte {at}")
+        raise MalformedInput(
+            f"INT hops too short for their instructions: {each} words for {needed}", f"byte {at}"
+        )
     if not each:
         if words:
             raise MalformedInput(f"INT stack without instructions: {words} words", f"byte {at}")

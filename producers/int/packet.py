@@ -16,8 +16,10 @@ _MPLS = (0x8847, 0x8848)
 # Other types of frame that switches report: ARP, LACP, PAUSE, LLDP, PTP, RoCEv1, MACsec, PPPoE, EAPOL.
 _OTHER = (0x0806, 0x8809, 0x8808, 0x88CC, 0x88F7, 0x8915, 0x88E5, 0x8863, 0x8864, 0x888E)
 # What is seen behind IPv6 headers: extensions, and TCP, UDP, ICMPv6, tunnels, ESP, none, OSPF, PIM, SCTP...
-_FOLLOW_IPV6 = frozenset((0, 4, 6, 17, 41, 43, 44, 46, 47, 50, 51, 58, 59, 60, 88, 89, 103, 112, 115, 132, 135, 136, 137,
-                          139, 140, 253, 254))  # fmt: skip
+_FOLLOW_IPV6 = (
+    0, 4, 6, 17, 41, 43, 44, 46, 47, 50, 51, 58, 59, 60, 88, 89, 103, 112, 115, 132, 135, 136, 137, 139, 140,
+    253, 254,
+)  # fmt: skip
 _EXTENSIONS = (0, 43, 60, 135, 139, 140)  # IPv6 headers of 8 + 8·n bytes that lead to another
 
 
@@ -54,7 +56,7 @@ def read(scan: Scan, begin: int, end: int, told: str, options_first: bool = True
             except MalformedInput:
                 continue
             # Four bits make an IP header of much: against the report's word, its length must agree as well.
-            if other == ETHERNET or not packet.cut and end - packet.end < 4:
+            if other == ETHERNET or (not packet.cut and end - packet.end < 4):
                 return packet, False
         raise first
 

@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from producers.int.layout import I64, U8, Array, Field, Reader, Scan, Words, field
+from producers.int.layout import I64, U8, Array, Field, Reader, Rows, Scan, field
 from producers.int.packet import ETHERNET, IPV4, IPV6, UDP, Packet, of_type
 from schemas.errors import MalformedInput
 
-# Magic number as read in file order: (byte order, units of a stamp's fraction per second, extra header bytes).
+# Magic number in file order: (byte order, units of a stamp's fraction per second, extra header bytes).
 _MAGIC: Final = {
     b"\xa1\xb2\xc3\xd4": (">", 1_000_000, 0),
     b"\xd4\xc3\xb2\xa1": ("<", 1_000_000, 0),
@@ -79,9 +79,7 @@ def read(buffer: bytes | memoryview) -> Capture:
     stamp = np.array(index.stamp, np.int64)
     order = np.argsort(stamp, kind="stable")
     at, size, link = (np.array(part, np.int64)[order] for part in (index.at, index.size, index.link))
-    return Capture(
-        data, at, size, stamp[order], link, index.quantum_ns, tuple(index.warnings), index.skipped
-    )
+    return Capture(data, at, size, stamp[order], link, index.quantum_ns, tuple(index.warnings), index.skipped)
 
 
 def _pcap(data: memoryview, index: _Index, order: str, per_second: int, extra: int) -> None:
@@ -146,7 +144,7 @@ def _pcapng(data: memoryview, index: _Index) -> None:
 def _block(
     kind: int, body: memoryview, at: int, order: str, interfaces: list[_Interface], index: _Index
 ) -> None:
-    """One block of a pcapng file, its body at byte `at`. Raises struct.error or IndexError if it is broken."""
+    """One block of a pcapng file, its body at byte `at`. Raises struct.error or IndexError if broken."""
     if kind == 1:
         interfaces.append(_interface(body, order))
         index.units(interfaces[-1].per_second)
@@ -194,7 +192,7 @@ class Outer(NamedTuple):
 
 
 class Payloads(NamedTuple):
-    """UDP payloads of a block of frames, in order: data[at : at + size]; addresses as two words of 64 bits."""
+    """UDP payloads of a block of frames, in order: data[at : at + size]; addresses as two u64."""
 
     frame: I64
     at: I64
@@ -227,7 +225,9 @@ def outer(scan: Scan, link: int) -> Outer | str:
     length = scan.value(field(packet.transport + 4, 16))
     if length < 8:
         return "broken UDP"
-    return Outer(packet.src, packet.dst, packet.dport, packet.payload, min(packet.end, packet.transport + length))
+    return Outer(
+        packet.src, packet.dst, packet.dport, packet.payload, min(packet.end, packet.transport + length)
+    )
 
 
 def _packet(scan: Scan, link: int) -> Packet | None:
@@ -264,14 +264,14 @@ class Frames:
             frames = np.flatnonzero(links == link)
             reader = self._readers.setdefault(link, Reader(partial(outer, link=link)))
             at = capture.at[chosen][frames]
-            for layout, rows, words in reader.read(capture.data, at, capture.size[chosen][frames], {}):
+            for layout, places, rows in reader.read(capture.data, at, capture.size[chosen][frames], {}):
                 if isinstance(layout, str):
-                    skipped[layout] = skipped.get(layout, 0) + len(rows)
+                    skipped[layout] = skipped.get(layout, 0) + rows.count
                     continue
-                size = np.full(len(rows), layout.end - layout.begin, np.int64)
-                src, dst = (_address(words, where) for where in (layout.src, layout.dst))
-                port = words.take(layout.port).astype(np.int64)
-                parts.append(Payloads(frames[rows], at[rows] + layout.begin, size, src, dst, port))
+                size = np.full(rows.count, layout.end - layout.begin, np.int64)
+                src, dst = (_address(rows, where) for where in (layout.src, layout.dst))
+                port = rows.take(layout.port).astype(np.int64)
+                parts.append(Payloads(frames[places], at[places] + layout.begin, size, src, dst, port))
         if len(parts) == 1:
             return parts[0]
         none, pair = np.empty(0, np.int64), np.empty((2, 0), np.uint64)
@@ -281,9 +281,9 @@ class Frames:
         return Payloads(*columns)
 
 
-def _address(words: Words, where: Field) -> Array:
+def _address(rows: Rows, where: Field) -> Array:
     """An address field as two words of 64 bits, IPv4 mapped into IPv6. Shape (2, count)."""
-    take, out = words.take, np.zeros((2, words.count), np.uint64)
+    take, out = rows.take, np.zeros((2, rows.count), np.uint64)
     if where.bits == 32:
         out[1] = _MAPPED | take(where)
     else:

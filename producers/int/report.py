@@ -114,7 +114,10 @@ def _report_10(scan: Scan, dialect: Dialect) -> DatagramLayout:
             f"no report 1.0: {length} words of header for {needed}, next protocol {following}", "byte 0"
         )
     scan.need(0, 4 * length, "the report header")
-    flags, rest = _flags(scan, 2, 1 if dialect.flags_first else 7), field(2, 6, 4 if dialect.flags_first else 1)
+    flags, rest = (
+        _flags(scan, 2, 1 if dialect.flags_first else 7),
+        field(2, 6, 4 if dialect.flags_first else 1),
+    )
     warnings = NO_WARNING if scan.equals(rest, 0) else IntWarning.RESERVED
     if length > needed:
         if warnings:
@@ -125,9 +128,7 @@ def _report_10(scan: Scan, dialect: Dialect) -> DatagramLayout:
     own = HopLayout(0, 4 * length, (("node", field(4, 32)), ("ingress_ts", stamp), *optional), None)
     told = (ETHERNET, IPV4, IPV6)[following]
     end = len(scan.data)
-    report = _report(
-        scan, dialect, 0, 4 * length, end, told, flags, warnings, own, bool(optional), stamp
-    )
+    report = _report(scan, dialect, 0, 4 * length, end, told, flags, warnings, own, bool(optional), stamp)
     return DatagramLayout(10, field(3, 6, 2), field(8, 32), field(4, 32), (report,))
 
 
@@ -203,7 +204,9 @@ def _individual(scan: Scan, dialect: Dialect, at: int, end: int, warnings: IntWa
     has_own = len(own.fields) > 1
     if inner in (0, 2):
         if inner == 0 and starts[0] != stop:
-            raise MalformedInput(f"a report without a packet has contents: {stop - starts[0]} bytes", f"byte {at}")
+            raise MalformedInput(
+                f"a report without a packet has contents: {stop - starts[0]} bytes", f"byte {at}"
+            )
         _strict(flags, warnings, at)
         return ReportLayout(at, stop, flags, warnings, own, (), None, None)
     if inner == 1:
@@ -233,14 +236,16 @@ def _strict(flags: ReportFlag, warnings: IntWarning, at: int) -> None:
 def _starts(
     scan: Scan, begin: int, needed: int, metadata: int, warnings: IntWarning
 ) -> tuple[list[int], IntWarning]:
-    """Where the packet may begin behind the metadata whose fixed part is at byte `begin`, best place first."""
+    """Where the packet may begin behind metadata whose fixed part is at byte `begin`, best place first."""
     plain = begin + 8 + 4 * needed
     if metadata == needed:
         return [plain], warnings
     if metadata == 0:
         return [plain], warnings | IntWarning.METADATA_LENGTH
     if metadata < needed:
-        raise MalformedInput(f"report metadata too short for its bitmap: {metadata} words for {needed}", f"byte {begin}")
+        raise MalformedInput(
+            f"report metadata too short for its bitmap: {metadata} words for {needed}", f"byte {begin}"
+        )
     told = begin + 8 + 4 * metadata
     if scan.equals(field(begin + 2, 16), 0) and scan.equals(field(begin + 4, 16), 0):
         # No domain that could have added words: either the length or the domain is wrong.
@@ -276,7 +281,7 @@ def _report(
     has_own: bool,
     stamp: Field | None,
 ) -> ReportLayout:
-    """A report whose packet lies in bytes `begin` to `end`; `has_own`: it has metadata of the reporter's own."""
+    """A report whose packet lies in bytes `begin` to `end`; `has_own`: it has metadata of the reporter."""
     packet, as_told = packets.read(scan, begin, end, told, dialect.tcp_options_first)
     if not as_told:
         warnings |= IntWarning.INNER_TYPE

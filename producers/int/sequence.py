@@ -42,7 +42,7 @@ class Sequences:
         return sum(stream.seen > 1 and not stream.moved for stream in self._streams.values())
 
     def see(self, key: I64, number: I64, bits: int) -> None:
-        """Numbers of `bits` bits in order of arrival, and the stream that each belongs to. Both shape (n,)."""
+        """Numbers of `bits` bits in order of arrival, and the stream that each belongs to. Shapes (n,)."""
         mask = (1 << bits) - 1
         for stream, numbers in _by_key(key, number):
             known = self._streams.get(stream)
@@ -88,14 +88,18 @@ class Sequences:
 
 
 def _by_key(key: I64, number: I64) -> Iterator[tuple[int, I64]]:
-    """The numbers of each key, in order of arrival."""
+    """The numbers of each key, in order of arrival; those of one key may come in several pieces."""
     if not len(key):
         return
     if (key == key[0]).all():
         yield int(key[0]), number
         return
-    order = np.argsort(key, kind="stable")
-    sorted_ = key[order]
-    heads = np.flatnonzero(np.r_[True, sorted_[1:] != sorted_[:-1]])
-    for begin, end in zip(heads.tolist(), [*heads[1:].tolist(), len(key)], strict=True):
-        yield int(sorted_[begin]), number[order[begin:end]]
+    # 16 bits are sorted by radix, ten times as fast as whole keys; keys that share them may alternate.
+    mixed = key.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    order = np.argsort((mixed >> np.uint64(48)).astype(np.uint16), kind="stable")
+    arranged, numbers = key[order], number[order]
+    heads = np.flatnonzero(arranged[1:] != arranged[:-1]) + 1
+    begin = 0
+    for end in [*heads.tolist(), len(key)]:
+        yield int(arranged[begin]), numbers[begin:end]
+        begin = end

@@ -11,7 +11,6 @@ import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
 from select import POLLIN, poll
 from typing import Final, Protocol
 
@@ -102,6 +101,11 @@ class UdpCollector:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def clock_id(self) -> str:
+        """The clock that stamps the datagrams."""
+        return self._source.clock.clock_id
+
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
@@ -145,7 +149,7 @@ class UdpCollector:
 
     def _receive(self) -> bool:
         """Read what waits in the socket, up to a block; whether that was all."""
-        buffer = memoryview(self._buffer)
+        buffer = self._buffer.data
         while len(self._at) < BLOCK_MAX and self._filled + DATAGRAM_BYTES_MAX <= BUFFER_BYTES:
             begin = self._filled
             try:
@@ -209,7 +213,9 @@ class UdpCollector:
         if drops > known:
             self._report.dropped_by_kernel = drops
             if not known:
-                self._report.warn("the receive queue overflowed: datagrams were dropped by the kernel, and counted")
+                self._report.warn(
+                    "the receive queue overflowed: datagrams were dropped by the kernel, and counted"
+                )
             text = {
                 "source": self._source.name,
                 "incarnation": self._source.incarnation,
@@ -223,10 +229,12 @@ class UdpCollector:
 def _bind(address: str, port: int) -> socket.socket:
     """A non-blocking UDP socket with stamps and packet information."""
     try:
-        version = ip_address(address).version
-    except ValueError:
-        raise Usage(f"--udp {address}: write an address of this host, such as 0.0.0.0:9000 or [::]:9000") from None
-    family = socket.AF_INET if version == 4 else socket.AF_INET6
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise Usage(
+            f"--udp {address}: {error.strerror}; write an address of this host, such as 0.0.0.0:9000"
+        ) from None
+    family, _, _, _, where = found[0]
     out = socket.socket(family, socket.SOCK_DGRAM)
     try:
         try:
@@ -234,11 +242,11 @@ def _bind(address: str, port: int) -> socket.socket:
         except PermissionError:  # without the right to go beyond net.core.rmem_max
             out.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_QUEUE_BYTES)
         out.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        if version == 4:
+        if family == socket.AF_INET:
             out.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
         else:
             out.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
-        out.bind((address, port))
+        out.bind(where)
         out.setblocking(False)
     except OSError as error:
         out.close()

@@ -157,7 +157,7 @@ def run_live(
         "events": live.produced,
         "batches": live.sender.batches,
         "skipped": dict(report.skipped),
-        "lost": dict(live.lost),
+        "dropped": dict(live.lost),
         "waiting": waiting,
         "tenant": tenant,
         "scope": scope,
@@ -242,7 +242,7 @@ def _say(result: Mapping[str, Any]) -> None:
     )
     for reason, count in sorted(result["skipped"].items()):
         print(f"  skipped {count:,}: {reason}")
-    for reason, count in sorted(result.get("lost", {}).items()):
-        print(f"  lost {count:,}: {reason}")
+    for reason, count in sorted(result.get("dropped", {}).items()):
+        print(f"  dropped {count:,}: {reason}")
     if result.get("stopped"):
         print("  stopped before the end of the input")

@@ -29,9 +29,7 @@ def report(seq: int = 0, node: int = 9, sport: int = 4000) -> bytes:
     return b.report_20(b.individual(packet, kind=0), node=node, seq=seq)
 
 
-def run(
-    *paths: Path, options: Options = OPTIONS
-) -> tuple[list[Batch], list[DeadLetter], IntReport]:
+def run(*paths: Path, options: Options = OPTIONS) -> tuple[list[Batch], list[DeadLetter], IntReport]:
     """All batches, through the codec, and dead letters."""
     found = IntReport()
     items = list(read(paths, options, found))
@@ -161,7 +159,9 @@ def test_lost_by_node_engine_and_destination(tmp_path: Path) -> None:
         b.frame(b.report_05(b.ethernet(b.ipv4(b.udp(b"x"))), seq=70), src="10.9.0.6"),
         b.frame(b.report_05(b.ethernet(b.ipv4(b.udp(b"x"))), seq=53), src="10.9.0.5"),
     ]  # fmt: skip
-    _, _, found = run(save(tmp_path, b.pcap([(T0 + place, data) for place, data in enumerate(frames)], ns=True)))
+    _, _, found = run(
+        save(tmp_path, b.pcap([(T0 + place, data) for place, data in enumerate(frames)], ns=True))
+    )
     assert found.lost == 2 + 2
     assert found.fields()["sequence"] == {"late": 0, "repeated": 0, "ambiguous": 0, "constant": 0}
 

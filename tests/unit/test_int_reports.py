@@ -12,8 +12,8 @@ from tests import int_build as b
 from tests.paths import shared_data
 
 HOPS_32 = [
-    {"node": 30 - number, "in_port": 1 + number, "out_port": 11 + number, "latency": 500 + number, "queue": number,
-     "occupancy": 4000 + number, "ingress_ts": 70_000 + number, "egress_ts": 80_000 + number,
+    {"node": 30 - number, "in_port": 1 + number, "out_port": 11 + number, "latency": 500 + number,
+     "queue": number, "occupancy": 4000 + number, "ingress_ts": 70_000 + number, "egress_ts": 80_000 + number,
      "tx_util": 90 + number}
     for number in range(3)
 ]  # fmt: skip
@@ -25,8 +25,8 @@ HOPS_64 = [
 ]  # fmt: skip
 
 
-def inner(body: bytes, **more: int) -> bytes:
-    return b.ethernet(b.ipv4(b.tcp(body + b"payload", **more), proto=6))
+def inner(body: bytes) -> bytes:
+    return b.ethernet(b.ipv4(b.tcp(body + b"payload"), proto=6))
 
 
 def check_path(found: list[dict[str, int]], expected: list[dict[str, int]]) -> None:
@@ -81,7 +81,15 @@ def test_report_05_local_header_is_the_newest_hop_once() -> None:
 def test_report_10_with_int_10_and_own_metadata() -> None:
     hops = [{**hop, "in_logical": 70_000, "out_logical": 80_000} for hop in HOPS_32]
     bits = b.bitmap(0, 1, 2, 3, 4, 5, 6, 7)
-    own = {"in_port": 21, "out_port": 22, "latency": 33, "queue": 2, "occupancy": 44, "egress_ts": 55, "tx_util": 66}
+    own = {
+        "in_port": 21,
+        "out_port": 22,
+        "latency": 33,
+        "queue": 2,
+        "occupancy": 44,
+        "egress_ts": 55,
+        "tx_util": 66,
+    }
     body = inner(b.md_10(hops, bits))
     found = b.rows(b.decode([b.report_10(body, node=99, bits=0b111101, own=own, stamp=1234)]))
     check_path(found, [{"node": 99, **own, "ingress_ts": 1234}, *hops])
@@ -142,7 +150,13 @@ def test_report_20_drop_and_queue_in_one_datagram() -> None:
     found = b.rows(got)
     assert got.reports.tolist() == [3]
     assert [row["report"] for row in found] == [0, 1, 2, 2, 2]
-    assert [row["kind"] for row in found] == [HopKind.DROP, HopKind.QUEUE, HopKind.HOP, HopKind.HOP, HopKind.HOP]
+    assert [row["kind"] for row in found] == [
+        HopKind.DROP,
+        HopKind.QUEUE,
+        HopKind.HOP,
+        HopKind.HOP,
+        HopKind.HOP,
+    ]
     assert b.only(found[0], *dropped) == dropped
     assert b.only(found[1], *queued) == queued
     assert [row["node"] for row in found] == [8, 8, 30, 29, 28]
@@ -154,7 +168,9 @@ def test_report_20_domain_specific_words() -> None:
     body = inner(b.md_20(hops, b.bitmap(0, 2, 15), domain_id=5, domain=b"DDDDEEEE", source_only=b"SSSS"))
     report = b.individual(body, bits=b.bitmap(1), own=own, domain=b"RRRR", domain_id=5)
     found = b.rows(b.decode([b.report_20(report, node=6)]))
-    check_path(found, [{"node": 6, **own}, *({name: hop[name] for name in ("node", "latency")} for hop in hops)])
+    check_path(
+        found, [{"node": 6, **own}, *({name: hop[name] for name in ("node", "latency")} for hop in hops)]
+    )
     assert found[0]["warnings"] == 0
 
 
@@ -194,7 +210,8 @@ def test_the_public_capture_against_its_decode() -> None:
     assert {row["report_ts"] for row in found} == {want["report"]["ingress_ts"]}
     flow = got.flows[got.flow[0]]
     assert flow[1:] == (
-        want["inner"]["src"], want["inner"]["dst"], want["inner"]["sport"], want["tail"]["dport"], want["tail"]["proto"],
+        want["inner"]["src"], want["inner"]["dst"], want["inner"]["sport"], want["tail"]["dport"],
+        want["tail"]["proto"],
     )  # fmt: skip
     assert {row["warnings"] for row in found} == {IntWarning.ZERO_TIME}
     assert np.unique(got.flow).tolist() == [0]

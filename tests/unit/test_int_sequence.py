@@ -81,7 +81,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_against_the_obvious(seed: int) -> None:
-    """Losses and small reorderings over several streams, in blocks: lost = never arrived, inside the range."""
+    """Losses and small reorderings over several streams, in blocks: lost is what never arrived."""
     rng = np.random.default_rng(seed)
     bits, found = 22, Sequences()
     keys: list[int] = []
