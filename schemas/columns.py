@@ -309,7 +309,7 @@ FAMILIES: dict[str, tuple[Column, ...]] = {
     ),
     "control": (
         Column("number", "<i8", "by kind", "open: expected; policy: version; loss: events lost"),
-        Column("text", "<u2", "string", "open: ranks or hosts; policy: the policy; loss: range and reason"),
+        Column("text", "<u2", "string", "open: ranks, hosts or sources; policy: the policy; loss: range and reason"),
     ),
 }
 KINDS: dict[str, type[IntEnum]] = {

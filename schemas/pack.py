@@ -386,7 +386,7 @@ def control(
 ) -> Batch:
     """A batch of control rows: (kind, number, text) each. What number and text mean is in schemas.columns.
 
-    `open` is sent before a publisher's data, once for ranks and once for hosts where the expected number is
+    `open` is sent before a publisher's data, once each for ranks, hosts and sources where the expected number is
     known: (OPEN, 8, "ranks"). `tick`, `flush` and `policy` have an empty scope and go to one partition.
     """
     draft = Draft(Head(tenant, scope, publisher, "control"), SeqBook())

@@ -131,7 +131,9 @@ class Node:
     def run(self, emit: Emit, stop: threading.Event) -> None:
         """Probe the peers until `stop`, then take leave and end the source. Blocks where `emit` does."""
         batcher = Batcher(self._head, emit, self._clock.monotonic)
-        batcher.open([(Control.OPEN, self._options.hosts, "hosts")])
+        # All nodes announce the whole mesh, so that the first window waits for the last of them to start.
+        nodes = len(self._options.peers) + 1
+        batcher.open([(Control.OPEN, self._options.hosts, "hosts"), (Control.OPEN, nodes, "sources")])
         poller = select.poll()
         poller.register(self.socket, select.POLLIN)
         probe_at, end_at = self._clock.monotonic(), math.inf

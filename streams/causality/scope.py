@@ -50,7 +50,7 @@ class Scope:
         self.closed = False
         self.joined = False
         self.opened = False
-        self.expected_ranks = self.expected_hosts = 0
+        self.expected_ranks = self.expected_hosts = self.expected_sources = 0
         self.first_ms = -1
         self.last_ms = -1
         self.deadline_ms = NEVER  # append time at which to look again without new input
@@ -74,10 +74,12 @@ class Scope:
         self.last_offset = record.offset
 
     def open(self, number: int, what: str) -> None:
-        """Take an announcement of how many ranks or hosts to expect; the greatest counts."""
+        """Take an announcement of how many ranks, hosts or sources to expect; the greatest counts."""
         self.opened = True
         if what == "hosts":
             self.expected_hosts = max(self.expected_hosts, number)
+        elif what == "sources":
+            self.expected_sources = max(self.expected_sources, number)
         else:
             self.expected_ranks = max(self.expected_ranks, number)
 
@@ -256,15 +258,13 @@ class Scope:
 
     def _join(self, now_ms: int, flush: bool) -> bool:
         """Whether the first window need not wait for members any more."""
-        ranks, hosts = self.sources.members()
-        met = self.opened and ranks >= self.expected_ranks and hosts >= self.expected_hosts
+        met = self.opened and self._everybody()
         grace = self.first_ms + self.settings.join_grace_ms
         if not met and not flush and now_ms < grace:
             self.deadline_ms = grace
             return False
         if not met:
-            missing = max(0, self.expected_ranks - ranks) + max(0, self.expected_hosts - hosts)
-            self.count("released_past", missing, "join")
+            self.count("released_past", self._missing(), "join")
         self.joined = True
         return True
 
@@ -311,8 +311,13 @@ class Scope:
         return now_ms - self.last_ms > self.settings.scope_ttl_ms
 
     def _everybody(self) -> bool:
+        return self._missing() == 0
+
+    def _missing(self) -> int:
+        """Members announced and not listed yet."""
         ranks, hosts = self.sources.members()
-        return ranks >= self.expected_ranks and hosts >= self.expected_hosts
+        wanted = (self.expected_ranks - ranks, self.expected_hosts - hosts)
+        return sum(max(0, number) for number in (*wanted, self.expected_sources - len(self.sources)))
 
     def _release(self, window: int, past: dict[str, int]) -> Iterator[Output]:
         length = self.settings.window_ns

@@ -10,7 +10,7 @@ from streams.causality.sources import Sources
 from streams.clock.book import ClockBook
 
 PLAIN = (
-    "released_to", "closed", "joined", "opened", "expected_ranks", "expected_hosts", "first_ms", "last_ms",
+    "released_to", "closed", "joined", "opened", "expected_ranks", "expected_hosts", "expected_sources", "first_ms", "last_ms",
     "deadline_ms", "policy_version", "late", "duplicates", "gaps", "incomplete", "first_offset", "last_offset",
 )  # fmt: skip
 

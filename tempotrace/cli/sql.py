@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from schemas.errors import Setup, Usage
+from schemas.errors import Usage
 from tempotrace.cli.options import DEFAULT_LAKE, Json, Lake, emit
 
 app = typer.Typer()
@@ -23,13 +23,10 @@ def sql(
     """
     import duckdb
 
-    file = lake / "tempotrace.duckdb"
-    if not file.exists():
-        raise Setup(f"there is no lake in {lake} ({file.name} is missing): `tempotrace sink lake` writes one")
-    # An extension that is not there must not be fetched behind the user's back.
-    config: dict[str, str | bool | int | float | list[str]] = {"autoinstall_known_extensions": False}
+    from sinks import views
+
     try:
-        with duckdb.connect(str(file), read_only=True, config=config) as connection:
+        with views.connect(lake) as connection:
             # By Arrow: duckdb's own rows lose the nanoseconds of timestamps.
             relation = connection.sql(sys.stdin.read() if query == "-" else query)
             if relation is None:

@@ -4,18 +4,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-import duckdb
 from rich.console import Console
 from rich.table import Table
 
 from schemas.time import format_ns
+from sinks import views
 from tempotrace.demo.run import TENANT, Outcome
 
 
 def result(outcome: Outcome, lake: Path, seconds: float) -> dict[str, Any]:
     """Counts from the producers, the stages and the lake; incidents, slowest rank and clocks from the lake."""
     scopes = list(outcome.scopes.values())
-    with duckdb.connect(str(lake / "tempotrace.duckdb"), read_only=True) as db:
+    with views.connect(lake) as db:
 
         def rows(query: str) -> list[dict[str, Any]]:
             found = db.execute(query, [TENANT, scopes])
