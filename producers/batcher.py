@@ -10,7 +10,8 @@ from typing import Final
 
 from schemas.batch import Batch
 from schemas.columns import Control
-from schemas.pack import Draft, Head, SeqBook, Source, control
+from schemas.draft import Draft, control
+from schemas.pack import Head, SeqBook, Source
 from schemas.time import ClockState
 
 ROWS_MAX: Final = 500

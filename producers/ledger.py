@@ -9,7 +9,7 @@ from schemas import columns as c
 from schemas.batch import Batch
 from schemas.codec import decode_batch, encode_batch
 from schemas.errors import MalformedInput, UnknownSchema
-from schemas.pack import control
+from schemas.draft import control
 
 SourceKey = tuple[str, int]  # name, incarnation
 

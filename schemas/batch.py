@@ -248,7 +248,14 @@ def validate(batch: Batch) -> None:
             if packed is None:
                 continue
             if column.unit == "string":
-                needed = column.name in ("src_name", "src_host", "clk_id", "grp_name", "val_name", "esc_column")
+                needed = column.name in (
+                    "src_name",
+                    "src_host",
+                    "clk_id",
+                    "grp_name",
+                    "val_name",
+                    "esc_column",
+                )
                 _in_range(packed, len(batch.strings), column.name, nullable=not needed)
             elif column.unit == "row":
                 _in_range(packed, count, column.name)
@@ -325,9 +332,7 @@ def select(batch: Batch, rows: I64) -> Batch:
         for column in c.TABLES[prefix]:
             data[column.name] = batch.data[column.name][kept]
         data[f"{prefix}_row"] = at[kept].astype("<u4")
-    return Batch(
-        batch.tenant, batch.scope, batch.publisher, batch.family, len(rows), batch.strings, data
-    )
+    return Batch(batch.tenant, batch.scope, batch.publisher, batch.family, len(rows), batch.strings, data)
 
 
 def ranks_of_group(batch: Batch, group: int) -> Sequence[int]:

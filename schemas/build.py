@@ -45,7 +45,9 @@ def problems() -> list[str]:
         if crc not in shipped:
             out.append(f"{name}: no file holds the current schema; run python -m schemas.build")
         elif digest(shipped[crc]) != digest(avsc):
-            out.append(f"{name}: dtype or unit of a field changed, which readers cannot see; add a new column")
+            out.append(
+                f"{name}: dtype or unit of a field changed, which readers cannot see; add a new column"
+            )
         elif text(shipped[crc]) != text(avsc):
             out.append(f"{name}: the file's docs are old; run python -m schemas.build")
     for crc, avsc in shipped.items():
@@ -59,9 +61,7 @@ def build() -> None:
     """Write files and lock. Raises AssertionError where a locked schema would change its meaning."""
     codec.AVSC.mkdir(exist_ok=True)
     lock: dict[str, str] = json.loads(LOCK.read_text()) if LOCK.exists() else {}
-    held = {
-        flat.fingerprint(json.loads(file.read_text())).hex(): file for file in codec.AVSC.glob("*.avsc")
-    }
+    held = {flat.fingerprint(json.loads(file.read_text())).hex(): file for file in codec.AVSC.glob("*.avsc")}
     for avsc in codec.current().values():
         crc = flat.fingerprint(avsc).hex()
         assert lock.setdefault(crc, digest(avsc)) == digest(avsc), (

@@ -2,7 +2,8 @@
 
 A *column* is one little-endian numpy array in one Avro `bytes` field. The .avsc files are made from this
 module (`python -m schemas.build`); a column's dtype and unit never change: a new meaning is a new column,
-appended, with an empty default.
+appended, with an empty default. The codes are those of `schemas.codes`, named here too so that readers of
+columns need one module.
 
 Null and escapes: in an unsigned column the type's greatest value is null, unless the escape table holds the
 whole value for that row; in a signed column the least value is null; in a float column NaN is null.
@@ -12,6 +13,22 @@ A unit of `string` is an index into the record's string table, `source`/`clock`/
 from enum import IntEnum
 from typing import NamedTuple
 
+from schemas.codes import Assurance as Assurance
+from schemas.codes import ClockKind as ClockKind
+from schemas.codes import ClockKindOfRow as ClockKindOfRow
+from schemas.codes import Control as Control
+from schemas.codes import EdgeKind as EdgeKind
+from schemas.codes import GpuKind as GpuKind
+from schemas.codes import HopKind as HopKind
+from schemas.codes import Op as Op
+from schemas.codes import PathSource as PathSource
+from schemas.codes import Point as Point
+from schemas.codes import ProbeKind as ProbeKind
+from schemas.codes import Role as Role
+from schemas.codes import StampKind as StampKind
+from schemas.codes import Status as Status
+from schemas.codes import Timescale as Timescale
+from schemas.codes import Verdict as Verdict
 from schemas.int_bits import IntWarning as IntWarning
 from schemas.int_bits import ReportFlag as ReportFlag
 
@@ -30,141 +47,6 @@ class Column(NamedTuple):
     dtype: str
     unit: str
     doc: str
-
-
-# Code tables. Append only: a code that was ever written keeps its meaning.
-
-
-class GpuKind(IntEnum):
-    CPU_OP = 0
-    RUNTIME = 1
-    DRIVER = 2
-    KERNEL = 3
-    MEMCPY = 4
-    MEMSET = 5
-    ANNOTATION = 6
-    GPU_ANNOTATION = 7
-    SYNC = 8
-    COLLECTIVE = 9  # a collective kernel on a device
-    PYTHON = 10
-    OTHER = 11
-
-
-class ProbeKind(IntEnum):
-    SEND = 0
-    RECEIVE = 1
-
-
-class ClockKindOfRow(IntEnum):
-    SERVO = 0  # one offset as the servo saw it
-    SUMMARY = 1  # rms/max over an interval
-    STATE = 2  # a port or daemon changed state
-    TRACKING = 3  # chrony's tracking log
-    MEASUREMENT = 4  # one exchange with one server
-    STATISTICS = 5  # chrony's regression over several exchanges
-    EVENT = 6  # clockcheck, best master, holdover and the like
-
-
-class HopKind(IntEnum):
-    HOP = 0
-    DROP = 1
-    QUEUE = 2
-
-
-class Control(IntEnum):
-    OPEN = 0
-    TICK = 1
-    FLUSH = 2
-    POLICY = 3
-    LOSS = 4
-
-
-class EdgeKind(IntEnum):
-    MESSAGE = 0
-    LAUNCH = 1
-    SYNC = 2
-    PACKET = 3
-    COLLECTIVE = 4
-
-
-class Role(IntEnum):
-    CAUSE = 0
-    EFFECT = 1
-    MEMBER = 2
-    ROOT = 3
-
-
-class Point(IntEnum):
-    BEGIN = 0
-    END = 1
-    BOTH = 2
-
-
-class Op(IntEnum):
-    NONE = 0
-    ALL_REDUCE = 1
-    ALL_GATHER = 2
-    REDUCE_SCATTER = 3
-    BARRIER = 4
-    BROADCAST = 5
-    SCATTER = 6
-    REDUCE = 7
-    GATHER = 8
-    ALL_TO_ALL = 9
-    SEND = 10
-    RECV = 11
-    UNKNOWN = 12
-
-
-class Verdict(IntEnum):
-    CONCURRENT = 0
-    INFERRED = 1
-    PROVEN = 2
-    VIOLATED = 3
-
-
-class ClockKind(IntEnum):
-    FREE = 0
-    PTP_HW = 1
-    PTP_SW = 2
-    NTP = 3
-    GPU_MAPPED = 4
-    SWITCH_LOCAL = 5
-
-
-class Status(IntEnum):
-    UNKNOWN = 0
-    LOCKED = 1
-    HOLDOVER = 2
-    FREERUN = 3
-    STEPPED = 4
-
-
-class Timescale(IntEnum):
-    ARBITRARY = 0
-    TAI = 1
-    UTC = 2
-    UTC_SMEARED = 3
-
-
-class Assurance(IntEnum):
-    CLAIMED = 0
-    STATISTICAL = 1
-    HARD = 2
-
-
-class StampKind(IntEnum):
-    APPLICATION = 0
-    KERNEL = 1
-    HARDWARE = 2
-
-
-class PathSource(IntEnum):
-    OBSERVED = 0
-    OBSERVED_PROBE = 1
-    WALKED = 2
-    COMPUTED = 3
-    CANDIDATES = 4
 
 
 SOURCE_ORDERED, SOURCE_LIVE, SOURCE_FINAL = 1, 2, 4  # bits of src_flags
@@ -292,12 +174,16 @@ FAMILIES: dict[str, tuple[Column, ...]] = {
         Column("buffer_occupancy", "<u4", "switch", "buffer occupancy in the switch's own unit"),
         Column("ingress_ts", "<u8", "switch", "ingress stamp on the switch's clock, as read"),
         Column("egress_ts", "<u8", "switch", "egress stamp on the switch's clock, as read"),
-        Column("report_ts", "<u4", "switch", "ingress stamp in the report's own header (0.5 and 1.0), as read"),
+        Column(
+            "report_ts", "<u4", "switch", "ingress stamp in the report's own header (0.5 and 1.0), as read"
+        ),
         Column("tx_util", "<u4", "switch", "egress utilisation as read"),
         Column("drop_reason", "u1", "switch", "why the packet was dropped"),
         Column("report_flags", "u1", "bits", "ReportFlag: what kind of report this is"),
         Column("version", "u1", "1/10", "report version: 5, 10 or 20"),
-        Column("int_version", "u1", "1/10", "INT version of the hop: 5, 10, 20; null: the report's own metadata"),
+        Column(
+            "int_version", "u1", "1/10", "INT version of the hop: 5, 10, 20; null: the report's own metadata"
+        ),
         Column("warnings", "<u4", "bits", "IntWarning: deviations tolerated in this report"),
         Column("flow", "<u8", "1", "hash of the packet's addresses, ports and protocol (schemas.flow)"),
         Column("src", "<u2", "string", "source address of the packet"),
@@ -309,7 +195,12 @@ FAMILIES: dict[str, tuple[Column, ...]] = {
     ),
     "control": (
         Column("number", "<i8", "by kind", "open: expected; policy: version; loss: events lost"),
-        Column("text", "<u2", "string", "open: ranks, hosts or sources; policy: the policy; loss: range and reason"),
+        Column(
+            "text",
+            "<u2",
+            "string",
+            "open: ranks, hosts or sources; policy: the policy; loss: range and reason",
+        ),
     ),
 }
 KINDS: dict[str, type[IntEnum]] = {

@@ -57,17 +57,17 @@ class FlatSchema:
             if entry.default is not None:
                 avro["default"] = entry.default
             fields.append(avro)
-        for column in self.columns:
-            fields.append(
-                {
-                    "name": column.name,
-                    "type": "bytes",
-                    "default": "",
-                    "dtype": column.dtype,
-                    "unit": column.unit,
-                    "doc": column.doc,
-                }
-            )
+        fields += [
+            {
+                "name": column.name,
+                "type": "bytes",
+                "default": "",
+                "dtype": column.dtype,
+                "unit": column.unit,
+                "doc": column.doc,
+            }
+            for column in self.columns
+        ]
         return {"type": "record", "name": name, "namespace": namespace, "doc": self.doc, "fields": fields}
 
     @cached_property
@@ -133,7 +133,7 @@ def encode(shape: Layout, header: Mapping[str, str | int], data: Mapping[str, Ar
                 continue
             if isinstance(column, np.ndarray):
                 assert column.dtype == dtype, f"{shape.name}.{name}: {column.dtype}, the schema says {dtype}"
-                raw: bytes | memoryview = memoryview(np.ascontiguousarray(column)).cast("B")
+                raw: bytes | memoryview = np.ascontiguousarray(column).data.cast("B")
             else:
                 raw = column
             size = len(raw)

@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 
 class Output(NamedTuple):
-    """Something a task wants written: to a topic by suffix (bytes), or to a table of the lake (an Arrow table)."""
+    """What a task wants written: bytes to a topic (by suffix), or an Arrow table to a table of the lake."""
 
     topic: str
     key: bytes | None
@@ -91,7 +91,7 @@ class Task(Protocol):
 
 
 class Processor(Protocol):
-    """A stage. `joins`: one task takes the same partition of all inputs; else each (topic, partition) has one."""
+    """A stage. `joins`: one task takes a partition of all inputs; else each (topic, partition) has its own."""
 
     @property
     def name(self) -> str: ...

@@ -51,7 +51,7 @@ def append_to_tai(append_ms: int) -> int:
 
 @dataclass(frozen=True)
 class ClockState:
-    """A clock as somebody states it: a daemon's claim in a batch header, or what streams/clock made of samples.
+    """A clock as somebody states it: a daemon's claim in a batch header, or what was made of samples.
 
     None is unknown, never 0. `ref_ns` on this clock and `ref_parent_ns` on the parent's are one moment;
     `rate_ppb` is the parent's rate over this clock's less one. `bound_ns` is the greatest error against the

@@ -1,16 +1,17 @@
 """The stages on files, without Kafka: the same processors over a log in memory."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from producers.cutting import messages
 from schemas.batch import Batch
 from schemas.codec import encode_record
+from schemas.metrics import Value
 from schemas.processor import Outlet, Processor
 from schemas.topics import batch_headers
-from producers.cutting import messages
 from streams.causality.merge import Merge
 from streams.causality.settings import MergeSettings
 from streams.diagnosis.stage import Diagnosis, DiagnosisSettings
@@ -66,7 +67,7 @@ def analyze(
         "inputs": [_input(feed) for feed in running],
         "events": events,
         "rows": summary.rows,
-        "late": sum(int(n) for n in _labelled(runner, "late")),
+        "late": _total(runner.counters("merge").get("late", 0)),
         "deadlettered": len(log.records("deadletter")),
         "windows": summary.windows,
         "edges": summary.edges,
@@ -81,18 +82,13 @@ def analyze(
             {**asdict(incident), "evidence": json.loads(incident.evidence)}
             for incident in incidents_of(log.records("findings"))
         ],
-        "flows": int(_sum(runner, "paths", "flows")),
+        "flows": _total(runner.counters("paths").get("flows", 0)),
     }
 
 
-def _labelled(runner: LocalRunner, name: str) -> list[int]:
-    found = runner.counters("merge").get(name, {})
-    return [int(n) for n in found.values()] if isinstance(found, dict) else [int(found)]  # type: ignore[call-overload]
-
-
-def _sum(runner: LocalRunner, stage: str, name: str) -> int:
-    found: Any = runner.counters(stage).get(name, 0)
-    return sum(found.values()) if isinstance(found, dict) else int(found)
+def _total(value: Value) -> int:
+    """A counter's sum over its labels."""
+    return int(sum(value.values())) if isinstance(value, Mapping) else int(value)
 
 
 def _input(feed: Feed) -> dict[str, Any]:

@@ -19,7 +19,13 @@ from schemas.errors import Usage
 from schemas.records import DeadLetter
 
 Item = Batch | DeadLetter
-CAPTURE_MAGIC: Final = (b"\xa1\xb2\xc3\xd4", b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\x3c\x4d", b"\x4d\x3c\xb2\xa1", b"\x0a\x0d\x0d\x0a")
+CAPTURE_MAGIC: Final = (
+    b"\xa1\xb2\xc3\xd4",
+    b"\xd4\xc3\xb2\xa1",
+    b"\xa1\xb2\x3c\x4d",
+    b"\x4d\x3c\xb2\xa1",
+    b"\x0a\x0d\x0d\x0a",
+)
 SNIFF_BYTES: Final = 4096
 
 

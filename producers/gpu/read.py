@@ -17,7 +17,7 @@ from producers.report import Report
 from schemas import columns as c
 from schemas.batch import Batch
 from schemas.errors import MalformedInput, Usage
-from schemas.pack import control
+from schemas.draft import control
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from producers.host.grammar import Row
 from producers.host.reading import SYSTEM
 from producers.host.stampclocks import system_clock
 from schemas.batch import Batch
-from schemas.pack import Draft, Head, SeqBook, Source
+from schemas.draft import Draft
+from schemas.pack import Head, SeqBook, Source
 
 FAMILY: Final = "clock"
 

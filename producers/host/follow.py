@@ -28,7 +28,8 @@ from producers.host.survey import SOURCES_MAX, SourceKey
 from producers.host.tail import Begin, End, Lines, Tail
 from schemas.batch import Batch
 from schemas.columns import Control
-from schemas.pack import Head, Source, control
+from schemas.draft import control
+from schemas.pack import Head, Source
 
 LAG_NS: Final = 2 * NS  # stamps in whole seconds, and lines that wait in a buffer
 LOOK_S: Final = 0.05  # between two looks at the files: the heartbeat, too

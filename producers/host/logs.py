@@ -24,7 +24,8 @@ from producers.report import Report
 from schemas.batch import Batch
 from schemas.columns import Control
 from schemas.errors import MalformedInput
-from schemas.pack import Head, Source, control
+from schemas.draft import control
+from schemas.pack import Head, Source
 
 ROWS_MAX: Final = 4096
 

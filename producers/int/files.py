@@ -22,7 +22,8 @@ from producers.int.pcap import read as read_capture
 from schemas.batch import Batch
 from schemas.columns import Control, Timescale
 from schemas.errors import MalformedInput
-from schemas.pack import Head, Source, control
+from schemas.draft import control
+from schemas.pack import Head, Source
 from schemas.records import DeadLetter
 from schemas.time import TAI, ClockState
 

@@ -23,7 +23,8 @@ from schemas.batch import Batch
 from schemas.columns import Control, Timescale
 from schemas.errors import Setup, Usage
 from schemas.flow import address_bytes
-from schemas.pack import Head, Source, control
+from schemas.draft import control
+from schemas.pack import Head, Source
 from schemas.records import DeadLetter
 from schemas.time import TAI, ClockState
 

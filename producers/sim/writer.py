@@ -10,7 +10,8 @@ from producers.sim.options import SimOptions, SimReport
 from producers.sim.rows import I64, Rows
 from schemas.batch import Batch
 from schemas.columns import Control
-from schemas.pack import Head, SeqBook, Source, Strings, control, pack
+from schemas.draft import control
+from schemas.pack import Head, SeqBook, Source, Strings, pack
 
 
 class Writer:

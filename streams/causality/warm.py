@@ -2,7 +2,8 @@
 
 from schemas import columns as c
 from schemas.codec import encode_batch
-from schemas.pack import Draft, Head, SeqBook, Source, control
+from schemas.draft import Draft, control
+from schemas.pack import Head, SeqBook, Source
 from schemas.processor import Record
 from schemas.time import ClockState
 

@@ -22,11 +22,17 @@ app = typer.Typer()
 def analyze(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Profiler traces (or a folder of them), clock logs, captures."),
+        typer.Argument(
+            metavar="FILE...", help="Profiler traces (or a folder of them), clock logs, captures."
+        ),
     ],
     tenant: Tenant = DEFAULT_TENANT,
-    scope: Annotated[str, typer.Option("--scope", metavar="NAME", help="The job that all of it is about.")] = "files",
-    host: Annotated[str | None, typer.Option("--host", metavar="NAME", help="Host that the files are of.")] = None,
+    scope: Annotated[
+        str, typer.Option("--scope", metavar="NAME", help="The job that all of it is about.")
+    ] = "files",
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="NAME", help="Host that the files are of.")
+    ] = None,
     clock_bound: Annotated[
         str | None,
         typer.Option("--clock-bound", metavar="TIME", help="Claim that ranks' clocks are that close to TAI."),
@@ -52,7 +58,9 @@ def analyze(
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} events"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("reading", total=None)
-        result = run(files, choices, lambda events, what: bar.update(task, completed=events, description=what))
+        result = run(
+            files, choices, lambda events, what: bar.update(task, completed=events, description=what)
+        )
     for entry in result["inputs"]:
         for line in entry["warnings"]:
             print(f"tempotrace: {line}", file=sys.stderr)
@@ -67,9 +75,13 @@ def show(result: dict[str, Any]) -> None:
         f"{result['late']:,} late, {result['deadlettered']:,} dead-lettered."
     )
     if result["edges"]:
-        table = Table("edge", "proven", "inferred", "violated", "inverted as read", "after repair", "unmatched")
+        table = Table(
+            "edge", "proven", "inferred", "violated", "inverted as read", "after repair", "unmatched"
+        )
         for kind, counts in sorted(result["edges"].items()):
-            lost = ", ".join(f"{n:,} {side}s" for side, n in sorted(result["unmatched"].get(kind, {}).items()))
+            lost = ", ".join(
+                f"{n:,} {side}s" for side, n in sorted(result["unmatched"].get(kind, {}).items())
+            )
             table.add_row(
                 kind,
                 *(f"{counts.get(verdict, 0):,}" for verdict in ("proven", "inferred", "violated")),

@@ -23,7 +23,9 @@ def demo(
     folder: Lake = DEFAULT_LAKE,
     seconds: Annotated[float, typer.Option("--seconds", metavar="S", help="Length of the live part.")] = 10.0,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Which rank and which clock fail.")] = 1,
-    kineto: Annotated[_Files, typer.Option("--kineto", metavar="PATH", help="Your profiler traces too.")] = None,
+    kineto: Annotated[
+        _Files, typer.Option("--kineto", metavar="PATH", help="Your profiler traces too.")
+    ] = None,
     ptp4l: Annotated[_Files, typer.Option("--ptp4l", metavar="FILE", help="Your clock logs too.")] = None,
     pcap: Annotated[_Files, typer.Option("--pcap", metavar="FILE", help="Your captures of INT too.")] = None,
     keep_broker: Annotated[bool, typer.Option("--keep-broker", help="Leave the broker running.")] = False,

@@ -24,10 +24,15 @@ def register(app: typer.Typer) -> None:
 
 def files(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Traces (or a folder of them), clock logs, captures.")
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Traces (or a folder of them), clock logs, captures."),
     ],
-    scope: Annotated[str, typer.Option("--scope", metavar="NAME", help="The job that all of it is about.")] = "files",
-    host: Annotated[str | None, typer.Option("--host", metavar="NAME", help="Host that the files are of.")] = None,
+    scope: Annotated[
+        str, typer.Option("--scope", metavar="NAME", help="The job that all of it is about.")
+    ] = "files",
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="NAME", help="Host that the files are of.")
+    ] = None,
     tenant: Tenant = DEFAULT_TENANT,
     bootstrap: Bootstrap = None,
     kafka_properties: KafkaProperties = None,
@@ -48,4 +53,12 @@ def files(
             for line in feed.report.warnings:
                 report.warn(line)
 
-    publish(items, report, connect(bootstrap, kafka_properties), tenant=tenant, scope=scope, as_json=as_json, what="files")
+    publish(
+        items,
+        report,
+        connect(bootstrap, kafka_properties),
+        tenant=tenant,
+        scope=scope,
+        as_json=as_json,
+        what="files",
+    )

@@ -137,7 +137,9 @@ class Stage:
     def _get(self, page: str) -> str | None:
         try:
             port = json.loads(self._note.read_text())["port"]
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=METRIC_SECONDS_MAX) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{port}/{page}", timeout=METRIC_SECONDS_MAX
+            ) as answer:
                 text: str = answer.read().decode()
                 return text
         except (OSError, ValueError, KeyError, urllib.error.URLError):

@@ -85,7 +85,10 @@ def show(found: dict[str, Any], started: bool) -> None:
     table = Table("incident", "component", "confidence", "why", title="Incidents")
     for incident in found["incidents"]:
         table.add_row(
-            incident["class"], incident["component"], f"{incident['confidence']:.2f}", _why(incident["evidence"])
+            incident["class"],
+            incident["component"],
+            f"{incident['confidence']:.2f}",
+            _why(incident["evidence"]),
         )
     console.print(table)
     slowest = found["slowest_rank"]
@@ -94,30 +97,40 @@ def show(found: dict[str, Any], started: bool) -> None:
             f"Slowest rank: [bold]{slowest['rank']}[/bold], last to arrive in {slowest['collectives']:,} collectives, "
             f"where the median member waited {format_ns(slowest['median_wait_of_others_ns'])}."
         )
-    states = Table("clock", "kind", "status", "bound to its parent", "bound to TAI", title="Clocks (first 12)")
+    states = Table(
+        "clock", "kind", "status", "bound to its parent", "bound to TAI", title="Clocks (first 12)"
+    )
     for clock in found["clocks"][:12]:
         states.add_row(
-            clock["clock_id"], clock["kind"], clock["status"], _bound(clock["bound_ns"]), _bound(clock["tai_bound_ns"])
+            clock["clock_id"],
+            clock["kind"],
+            clock["status"],
+            _bound(clock["bound_ns"]),
+            _bound(clock["tai_bound_ns"]),
         )
     console.print(states)
     job = found["scopes"]["job"]
     lake = found["lake"]
     console.print("\nThree things to try next:")
     console.print(
-        f"  tempotrace sql --lake {lake} \"SELECT verdict, count(*), min(gap_ns), max(gap_ns) FROM edges "
+        f'  tempotrace sql --lake {lake} "SELECT verdict, count(*), min(gap_ns), max(gap_ns) FROM edges '
         f"WHERE scope = '{job}' AND kind = 'message' GROUP BY verdict\"",
         soft_wrap=True,
         highlight=False,
     )
     console.print(
-        f"  tempotrace sql --lake {lake} \"SELECT order_ns, host, rank, name, verdict, cause_source FROM events "
+        f'  tempotrace sql --lake {lake} "SELECT order_ns, host, rank, name, verdict, cause_source FROM events '
         f"WHERE scope = '{job}' AND verdict = 'violated' ORDER BY order_ns LIMIT 20\"",
         soft_wrap=True,
         highlight=False,
     )
-    console.print("  tempotrace analyze YOUR_TRACES/ ptp4l.log --clock-bound 1us", soft_wrap=True, highlight=False)
+    console.print(
+        "  tempotrace analyze YOUR_TRACES/ ptp4l.log --clock-bound 1us", soft_wrap=True, highlight=False
+    )
     if started:
-        console.print("\nThe broker was stopped again; `tempotrace broker start` starts it with the same data.")
+        console.print(
+            "\nThe broker was stopped again; `tempotrace broker start` starts it with the same data."
+        )
 
 
 def _bound(ns: int | None) -> str:
@@ -126,7 +139,10 @@ def _bound(ns: int | None) -> str:
 
 def _why(evidence: dict[str, Any]) -> str:
     if evidence.get("offset_low_ns") is not None or evidence.get("offset_high_ns") is not None:
-        ends = [format_ns(end) if end is not None else "?" for end in (evidence["offset_low_ns"], evidence["offset_high_ns"])]
+        ends = [
+            format_ns(end) if end is not None else "?"
+            for end in (evidence["offset_low_ns"], evidence["offset_high_ns"])
+        ]
         return (
             f"its stamps are ahead by {ends[0]} to {ends[1]}: {evidence['violated_edges']} edges with "
             f"{len(evidence['peers'])} peers contradict its bound"

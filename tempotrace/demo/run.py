@@ -88,7 +88,11 @@ def run(
             f"live: a mesh of {len(NODES)} node processes, and {plan.ranks} simulated GPUs on {plan.hosts} hosts "
             f"for {plan.seconds:.0f} s, one rank a straggler, one host's clock stepped"
         )
-        live = [*_mesh(crew, plan, outcome, kafka), _job(crew, plan, outcome, kafka), *_own(crew, plan, outcome, kafka)]
+        live = [
+            *_mesh(crew, plan, outcome, kafka),
+            _job(crew, plan, outcome, kafka),
+            *_own(crew, plan, outcome, kafka),
+        ]
 
         def watch() -> None:
             merged, lake = stages["merge"], stages["lake"]
@@ -122,8 +126,22 @@ def _mesh(crew: Crew, plan: Plan, outcome: Outcome, kafka: Sequence[str]) -> lis
     ports = dict(zip(NODES, free_ports(len(NODES)), strict=True))
     children = []
     for node in NODES:
-        peers = [part for other in NODES if other != node for part in ("--peer", f"{other}=127.0.0.1:{ports[other]}")]
-        command = ["produce", "host", "--mesh", "--node", node, "--listen", f"127.0.0.1:{ports[node]}", *peers]
+        peers = [
+            part
+            for other in NODES
+            if other != node
+            for part in ("--peer", f"{other}=127.0.0.1:{ports[other]}")
+        ]
+        command = [
+            "produce",
+            "host",
+            "--mesh",
+            "--node",
+            node,
+            "--listen",
+            f"127.0.0.1:{ports[node]}",
+            *peers,
+        ]
         command += ["--for", f"{plan.seconds:g}s", "--scope", outcome.scopes["mesh"], *kafka]
         children.append(crew.start(f"mesh-{node}", command))
     return children

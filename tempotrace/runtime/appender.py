@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, Message, Producer
 from schemas import topics
 from schemas.codec import encode_batch, encode_record
 from schemas.columns import Control
+from schemas.draft import control
 from schemas.errors import BrokerAway
-from schemas.pack import control
 from schemas.records import DeadLetter
 from tempotrace.runtime.failures import failure
 from tempotrace.runtime.restore import Loss

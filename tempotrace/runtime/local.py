@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from schemas.codec import encode_batch
 from schemas.columns import Control
+from schemas.draft import control
 from schemas.errors import LostInput
 from schemas.metrics import Value
-from schemas.pack import control
 from schemas.processor import Outlet, PartitionWork, Processor, Record, Resume
 from schemas.topics import batch_headers
 from tempotrace.runtime.restore import take_up

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.codec import encode_batch
 from schemas.columns import Control
-from schemas.pack import control
+from schemas.draft import control
 from schemas.processor import Output, Record
 from schemas.topics import batch_headers
 from tests.contract.processor_suite import Case, ProcessorSuite, run

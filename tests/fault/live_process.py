@@ -9,7 +9,8 @@ from pathlib import Path
 
 from producers.live import LivePublisher
 from producers.spool import Spool
-from schemas.pack import Draft, Head, SeqBook, Source
+from schemas.draft import Draft
+from schemas.pack import Head, SeqBook, Source
 from schemas.time import ClockState
 from tempotrace.clockwork import WallClock
 from tests.fake_transports import FileTransport

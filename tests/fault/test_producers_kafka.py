@@ -24,7 +24,8 @@ from schemas import topics
 from schemas.batch import Batch
 from schemas.codec import decode_batch, decode_record
 from schemas.errors import BrokerAway, MissingTopic
-from schemas.pack import Draft, Head, SeqBook, Source, control
+from schemas.draft import Draft, control
+from schemas.pack import Head, SeqBook, Source
 from schemas.records import DeadLetter
 from schemas.time import ClockState
 from tempotrace import broker, topics_admin

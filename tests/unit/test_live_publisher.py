@@ -14,7 +14,8 @@ from schemas import columns as c
 from schemas.batch import Batch
 from schemas.codec import decode_batch
 from schemas.errors import BrokerAway, MissingTopic
-from schemas.pack import Draft, Head, SeqBook, Source, control
+from schemas.draft import Draft, control
+from schemas.pack import Head, SeqBook, Source
 from schemas.time import ClockState
 from tempotrace.clockwork import FakeClock
 from tests.fake_transports import ScriptedTransport

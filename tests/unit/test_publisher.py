@@ -13,7 +13,8 @@ from schemas.batch import Batch, select
 from schemas.codec import decode_batch
 from schemas.errors import BrokerAway, TempoError
 from schemas.flat import Array
-from schemas.pack import Draft, Head, SeqBook, Source, control
+from schemas.draft import Draft, control
+from schemas.pack import Head, SeqBook, Source
 from schemas.time import ClockState
 
 HEAD = Head("default", "job", "test", "probe")

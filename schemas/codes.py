@@ -1,0 +1,138 @@
+"""The code tables of the packed columns' small integers.
+
+Append only: a code that was ever written keeps its meaning.
+"""
+
+from enum import IntEnum
+
+
+class GpuKind(IntEnum):
+    CPU_OP = 0
+    RUNTIME = 1
+    DRIVER = 2
+    KERNEL = 3
+    MEMCPY = 4
+    MEMSET = 5
+    ANNOTATION = 6
+    GPU_ANNOTATION = 7
+    SYNC = 8
+    COLLECTIVE = 9  # a collective kernel on a device
+    PYTHON = 10
+    OTHER = 11
+
+
+class ProbeKind(IntEnum):
+    SEND = 0
+    RECEIVE = 1
+
+
+class ClockKindOfRow(IntEnum):
+    SERVO = 0  # one offset as the servo saw it
+    SUMMARY = 1  # rms/max over an interval
+    STATE = 2  # a port or daemon changed state
+    TRACKING = 3  # chrony's tracking log
+    MEASUREMENT = 4  # one exchange with one server
+    STATISTICS = 5  # chrony's regression over several exchanges
+    EVENT = 6  # clockcheck, best master, holdover and the like
+
+
+class HopKind(IntEnum):
+    HOP = 0
+    DROP = 1
+    QUEUE = 2
+
+
+class Control(IntEnum):
+    OPEN = 0
+    TICK = 1
+    FLUSH = 2
+    POLICY = 3
+    LOSS = 4
+
+
+class EdgeKind(IntEnum):
+    MESSAGE = 0
+    LAUNCH = 1
+    SYNC = 2
+    PACKET = 3
+    COLLECTIVE = 4
+
+
+class Role(IntEnum):
+    CAUSE = 0
+    EFFECT = 1
+    MEMBER = 2
+    ROOT = 3
+
+
+class Point(IntEnum):
+    BEGIN = 0
+    END = 1
+    BOTH = 2
+
+
+class Op(IntEnum):
+    NONE = 0
+    ALL_REDUCE = 1
+    ALL_GATHER = 2
+    REDUCE_SCATTER = 3
+    BARRIER = 4
+    BROADCAST = 5
+    SCATTER = 6
+    REDUCE = 7
+    GATHER = 8
+    ALL_TO_ALL = 9
+    SEND = 10
+    RECV = 11
+    UNKNOWN = 12
+
+
+class Verdict(IntEnum):
+    CONCURRENT = 0
+    INFERRED = 1
+    PROVEN = 2
+    VIOLATED = 3
+
+
+class ClockKind(IntEnum):
+    FREE = 0
+    PTP_HW = 1
+    PTP_SW = 2
+    NTP = 3
+    GPU_MAPPED = 4
+    SWITCH_LOCAL = 5
+
+
+class Status(IntEnum):
+    UNKNOWN = 0
+    LOCKED = 1
+    HOLDOVER = 2
+    FREERUN = 3
+    STEPPED = 4
+
+
+class Timescale(IntEnum):
+    ARBITRARY = 0
+    TAI = 1
+    UTC = 2
+    UTC_SMEARED = 3
+
+
+class Assurance(IntEnum):
+    CLAIMED = 0
+    STATISTICAL = 1
+    HARD = 2
+
+
+class StampKind(IntEnum):
+    APPLICATION = 0
+    KERNEL = 1
+    HARDWARE = 2
+
+
+class PathSource(IntEnum):
+    OBSERVED = 0
+    OBSERVED_PROBE = 1
+    WALKED = 2
+    COMPUTED = 3
+    CANDIDATES = 4
