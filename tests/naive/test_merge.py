@@ -1,0 +1,34 @@
+"""The merge against the naive merge, on small worlds. A failing world is named by its seed."""
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from streams.causality.settings import MergeSettings
+from tests.naive.compare import by_merge, by_naive, run
+from tests.naive.window import Cyclic
+from tests.naive.worlds import MS, World
+
+
+def options(seed: int) -> MergeSettings:
+    """Settings as small as the worlds; they too depend on the seed."""
+    return MergeSettings(
+        window_ns=(1, 4, 10, 25)[seed % 4] * MS,
+        join_grace_ms=15,
+        idle_after_ms=30,
+        skew_max_ns=100 * MS,
+        bound_cap_ns=(0, 2, 5)[seed % 3] * MS,
+        edge_ttl_ns=(20, 3_000)[seed % 2] * MS,
+        scope_ttl_ms=(60, 3_600_000)[seed % 5 > 0],
+    )
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32 - 1))
+def test_the_merge_agrees_with_the_naive_merge(seed: int) -> None:
+    log = World(seed).write()
+    try:
+        expected = by_naive(options(seed), log)
+    except Cyclic:
+        assume(False)
+    outputs, task = run(options(seed), log.records())
+    assert by_merge(outputs, task.counters()) == expected, f"seed {seed}"
