@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from schemas import columns as c
 from schemas.codec import encode_batch
-from schemas.pack import Draft, Group, Head, SeqBook, Source, control
+from schemas.draft import Draft, control
+from schemas.pack import Group, Head, SeqBook, Source
 from schemas.processor import Record
 from schemas.time import ClockState
 
