@@ -178,6 +178,29 @@ def written(kafka: Kafka, tenant: str) -> int:
     return sum(end for _, end in info.offsets)
 
 
+def test_a_topic_that_is_deleted_and_made_again(kafka: Kafka, tenant: str, tmp_path: Path) -> None:
+    """The client meets a fatal error; the publisher goes on with a new one, in order."""
+    clock, never = WallClock(), threading.Event()
+    live = LivePublisher(Spool(tmp_path), KafkaTransport(kafka.settings, patience_s=5), clock, retry_s=0.2)
+    live.start()
+    book, name = SeqBook(), topics.topic(tenant, "events")
+    live.emit(make(tenant, book, 5))
+    while live.sender.acked < 5:
+        clock.wait(never, 0.05)
+    cluster = topics_admin.Cluster(kafka.settings)
+    cluster.result(cluster.admin.delete_topics([name])[name])
+    for _ in range(20):
+        live.emit(make(tenant, book, 5))
+    begin = clock.monotonic()
+    while live.sender.restarts == 0:
+        assert clock.monotonic() - begin < 60
+        clock.wait(never, 0.05)
+    topics_admin.create(kafka.settings, [tenant])
+    assert live.close(patience_s=60) == 0
+    assert live.sender.acked == 105
+    assert seqs(kafka.settings, tenant) == list(range(5, 105))
+
+
 def produce_host(home: Path, kafka: Kafka, tenant: str, *arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [
