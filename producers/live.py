@@ -46,8 +46,8 @@ class LivePublisher:
         retry_s: float = 1.0,
         continues: bool = False,
     ) -> None:
-        """`continues`: sources keep their incarnation over a restart (followed files), so that a predecessor's
-        do not end here.
+        """`continues`: sources keep their incarnation over a restart (followed files), so those of a
+        predecessor do not end here.
         """
         self._spool = spool
         self._transport = transport

@@ -9,6 +9,7 @@ from typing import Final
 
 from producers.message import Item, outgoing
 from producers.transport import KafkaTransport, MemoryTransport, Transport
+from schemas.batch import Batch
 from schemas.errors import BrokerAway, TempoError
 
 __all__ = ["KafkaTransport", "MemoryTransport", "Publisher", "Transport"]
@@ -20,7 +21,7 @@ class Publisher:
     """Sends batches to their tenant's `events`, and dead letters to its `deadletter`, in order.
 
     `events` counts the rows handed to the transport, `acked` those that the brokers acknowledged, `batches`
-    the messages. Control rows and dead letters are no events.
+    the messages. Control rows and dead letters are no events. `scope`: of the last batch.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -31,12 +32,15 @@ class Publisher:
         self.events = 0
         self.acked = 0
         self.batches = 0
+        self.scope = ""
 
     def send(self, item: Item) -> None:
         """Send a batch, cut to size, or a dead letter. Blocks while the queue is full.
 
         Raises MissingTopic at a topic's first message, and BrokerAway or the error of an earlier message.
         """
+        if isinstance(item, Batch):
+            self.scope = item.scope
         for _, message in outgoing(item):
             if message.topic not in self._checked:
                 self._transport.check(message.topic)

@@ -40,8 +40,8 @@ class Sender:
     """Sends what the spool holds. One thread uses it.
 
     Counters: `acked` events and `batches` that the brokers acknowledged, `settled` batches that left the
-    spool, `unreadable` ones among them, which another version wrote. `heard_at`: time of the last
-    acknowledgement.
+    spool, `unreadable` ones among them, which another version wrote. `restarts` after failures.
+    `heard_at`: time of the last acknowledgement.
     """
 
     def __init__(self, spool: Spool, transport: Transport, clock: Monotonic, retry_s: float) -> None:
@@ -52,7 +52,6 @@ class Sender:
         self._checked: set[str] = set()
         self._flights: deque[Flight] = deque()
         self._flight_bytes = 0
-        self._generation = 0
         self._acked_ahead: set[Position] = set()
         self._trouble: TempoError | None = None
         self._told = ""
@@ -62,6 +61,7 @@ class Sender:
         self.batches = 0
         self.settled = 0
         self.unreadable = 0
+        self.restarts = 0
 
     @property
     def waiting(self) -> bool:
@@ -106,10 +106,10 @@ class Sender:
             self._send(message, flight)
 
     def _send(self, message: Message, flight: Flight) -> None:
-        generation = self._generation
+        generation = self.restarts
 
         def done(error: TempoError | None) -> None:
-            if generation != self._generation:
+            if generation != self.restarts:
                 return
             if error is None:
                 flight.acked = True
@@ -136,7 +136,7 @@ class Sender:
     def _start_over(self, trouble: TempoError) -> None:
         """Give up all that is in flight; the next round reads on from the first unacknowledged batch."""
         self._transport.purge()
-        self._generation += 1
+        self.restarts += 1
         self.settle()
         self._acked_ahead |= {flight.end for flight in self._flights if flight.acked}
         self._flights.clear()

@@ -91,6 +91,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "linger.ms": 5,
     "queue.buffering.max.kbytes": 64 * 1024,
     "queue.buffering.max.messages": 100_000,
+    "topic.metadata.propagation.max.ms": 10_000,  # a topic that was there is missing for so long: it has gone
 }
 _AWAY: Final = {
     KafkaError._TRANSPORT,

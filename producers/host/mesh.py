@@ -18,10 +18,11 @@ import socket
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from producers.batcher import Batcher, Emit
 from producers.host import kernel_clock, probe
+from producers.host.kernel_clock import Clock
 from producers.host.probe import Datagram, Kind, edge_key
 from producers.host.stamps import Address, StampedSocket
 from producers.report import Report
@@ -37,10 +38,6 @@ STATE_SECONDS: Final = 1.0  # how often the clock is asked for its state
 SETTLE_NS: Final = 10_000_000
 ROWS_WAITING_MAX: Final = 2000  # rows that are not sent yet, more than the period's
 RECENT_MAX: Final = 4096  # numbers by sender in which a repeated datagram is recognised
-
-
-class Clock(kernel_clock.Clock, Protocol):
-    """What is asked of a clock."""
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,8 @@ def publish(
 ) -> None:
     """Send all batches of a producer that reads to an end, and print the command's result.
 
+    `scope` may be empty where the producer finds it from the content.
+
     Interrupted: what was read so far is sent, then exit 130. A producer given as a function gets the event
     that a signal sets, and then ends by itself. Raises BrokerAway, MissingTopic and whatever the producer
     raises; what was sent before stays sent, and a second run repeats it harmlessly.
@@ -95,7 +97,7 @@ def publish(
         "batches": publisher.batches,
         "skipped": dict(report.skipped),
         "tenant": tenant,
-        "scope": scope,
+        "scope": scope or publisher.scope,
         **report.fields(),
     }
     if stop.is_set():

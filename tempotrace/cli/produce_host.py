@@ -1,12 +1,19 @@
 """`tempotrace produce host`: clock logs of hosts, and probes between them."""
 
+import hashlib
+import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from producers.host import kernel_clock, mesh
+from producers.host import mesh
+from producers.host.follow import Follower
+from producers.host.kernel_clock import REALTIME
+from producers.host.logs import LogReport, Options, read
+from producers.host.textfile import machine_host
 from schemas import topics
 from schemas.errors import Usage
 from schemas.pack import Head
@@ -22,6 +29,7 @@ from tempotrace.cli.options import (
     connect,
 )
 from tempotrace.clockwork import WallClock, new_incarnation
+from tempotrace.settings import Settings
 
 INTERVAL_SECONDS_MIN = 0.001
 
@@ -32,6 +40,16 @@ def register(app: typer.Typer) -> None:
 
 
 def host(
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--log", metavar="FILE", help="A clock log, plain or gzip, - for standard input; repeatable."
+        ),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with the logs as they grow.")] = False,
+    year: Annotated[
+        int | None, typer.Option("--year", min=1970, max=2261, help="Year of stamps that have none.")
+    ] = None,
     as_mesh: Annotated[bool, typer.Option("--mesh", help="Send and receive probes, live.")] = False,
     node: Annotated[str | None, typer.Option("--node", metavar="NAME", help="This node's name.")] = None,
     listen: Annotated[
@@ -60,30 +78,96 @@ def host(
     kafka_properties: KafkaProperties = None,
     as_json: Json = False,
 ) -> None:
-    """Read a host's clocks: probes between hosts, stamped by the kernel.
+    """Read a host's clocks: the logs of ptp4l, phc2sys, ts2phc and chrony, or probes between hosts.
+
+    Probes carry the kernel's own stamps, those of the network card where it stamps all packets.
+
+    Example: tempotrace produce host --log /var/log/ptp4l.log --follow
 
     Example: tempotrace produce host --mesh --node a --listen 10.0.0.1:7400 --peer b=10.0.0.2:7400
     """
-    if not as_mesh:
-        raise Usage("say what to read: --mesh")
-    _mesh(node, listen, peer or [], interval, hosts, seconds, host_name, tenant, scope or "default",
-          bootstrap, kafka_properties, as_json)  # fmt: skip
+    topics.check_tenant(tenant)
+    if as_mesh == bool(log):
+        raise Usage("say what to read: either --log FILE or --mesh")
+    settings = connect(bootstrap, kafka_properties)
+    seconds_max = None if seconds is None else parse_duration_ns(seconds) / 1e9
+    if as_mesh:
+        options = mesh_options(node, listen, peer or [], interval, hosts, host_name or machine_host())
+        _mesh(options, settings, tenant, scope or "default", seconds_max, as_json)
+    elif follow:
+        _follow(
+            log or [],
+            Options(tenant, scope or "default", host_name, year=year),
+            settings,
+            seconds_max,
+            as_json,
+        )
+    elif seconds is not None:
+        raise Usage("--for is for live input: --mesh, or --log with --follow")
+    else:
+        report = LogReport()
+        batches = read(log or [], Options(tenant, scope, host_name, year=year), report)
+        feed.publish(
+            batches, report, settings, tenant=tenant, scope=scope or "", as_json=as_json, what="clock logs"
+        )
 
 
 def _mesh(
+    options: mesh.Options, settings: Settings, tenant: str, scope: str, seconds: float | None, as_json: bool
+) -> None:
+    report = mesh.MeshReport()
+    head = Head(tenant, scope, f"mesh-{options.node}", "probe")
+    running = mesh.Node(options, head, new_incarnation(), WallClock(), report)
+    with closing(running):
+        feed.run_live(
+            running.run,
+            report,
+            settings,
+            name=f"mesh-{options.node}",
+            tenant=tenant,
+            scope=scope,
+            clock_id=running.clock_id,
+            seconds=seconds,
+            as_json=as_json,
+        )
+
+
+def _follow(
+    logs: list[Path], options: Options, settings: Settings, seconds: float | None, as_json: bool
+) -> None:
+    if Path("-") in logs:
+        raise Usage("--follow reads files, not standard input")
+    scope = options.scope or "default"
+    here = machine_host()
+    report = LogReport()
+    # Each set of files has its own spool: another set may be followed beside it.
+    followed = repr([scope, *map(str, map(Path.absolute, logs))])
+    name = f"log-{hashlib.blake2b(followed.encode(), digest_size=4).hexdigest()}"
+    options = replace(options, publisher=f"{here}/{name}")
+    follower = Follower(logs, options, WallClock(), here, os.uname().nodename, report)
+    feed.run_live(
+        follower.run,
+        report,
+        settings,
+        name=name,
+        tenant=options.tenant,
+        scope=scope,
+        clock_id=f"{options.host or here}/{REALTIME}",
+        seconds=seconds,
+        continues=True,
+        as_json=as_json,
+    )
+
+
+def mesh_options(
     node: str | None,
     listen: str | None,
     peers: list[str],
     interval: str,
     hosts: int | None,
-    seconds: str | None,
-    host_name: str | None,
-    tenant: str,
-    scope: str,
-    bootstrap: str | None,
-    kafka_properties: Path | None,
-    as_json: bool,
-) -> None:
+    host_name: str,
+) -> mesh.Options:
+    """A node from the command line's words. Raises Usage."""
     if node is None or listen is None or not peers:
         raise Usage("--mesh needs --node, --listen and at least one --peer")
     if len(node.encode()) > 255 or "/" in node or not node:
@@ -91,31 +175,14 @@ def _mesh(
     interval_s = parse_duration_ns(interval) / 1e9
     if interval_s < INTERVAL_SECONDS_MIN:
         raise Usage(f"--interval {interval} is too short: 1ms at least")
-    options = mesh.Options(
+    return mesh.Options(
         node=node,
-        host=host_name or kernel_clock.machine_host(),
+        host=host_name,
         listen=address(listen),
         peers=dict(_peer(text, node) for text in peers),
         interval_s=interval_s,
         hosts=hosts,
     )
-    topics.check_tenant(tenant)
-    settings = connect(bootstrap, kafka_properties)
-    report = mesh.MeshReport()
-    head = Head(tenant, scope, f"mesh-{node}", "probe")
-    running = mesh.Node(options, head, new_incarnation(), WallClock(), report)
-    with closing(running):
-        feed.run_live(
-            running.run,
-            report,
-            settings,
-            name=f"mesh-{node}",
-            tenant=tenant,
-            scope=scope,
-            clock_id=running.clock_id,
-            seconds=None if seconds is None else parse_duration_ns(seconds) / 1e9,
-            as_json=as_json,
-        )
 
 
 def address(text: str) -> tuple[str, int]:

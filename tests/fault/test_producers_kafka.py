@@ -28,7 +28,7 @@ from schemas.draft import Draft, control
 from schemas.pack import Head, SeqBook, Source
 from schemas.records import DeadLetter
 from schemas.time import ClockState
-from tempotrace import broker, topics_admin
+from tempotrace import broker, cli, topics_admin
 from tempotrace.clockwork import WallClock
 from tempotrace.scopes import Registration, registrations
 from tests.conftest import Kafka
@@ -179,13 +179,44 @@ def written(kafka: Kafka, tenant: str) -> int:
     return sum(end for _, end in info.offsets)
 
 
-def node_command(node: str, ports: dict[str, int], tenant: str, kafka: Kafka) -> list[str]:
-    peers = [f"--peer={name}=127.0.0.1:{port}" for name, port in ports.items() if name != node]
-    return [
-        sys.executable, "-c", "from tempotrace.cli import main; main()", "produce", "host", "--mesh",
-        "--node", node, "--listen", f"127.0.0.1:{ports[node]}", *peers, "--interval", "5ms",
-        "--tenant", tenant, "--bootstrap-servers", kafka.bootstrap_servers, "--json",
-    ]  # fmt: skip
+def test_a_topic_that_is_deleted_and_made_again(kafka: Kafka, tenant: str, tmp_path: Path) -> None:
+    """The client meets a fatal error; the publisher goes on with a new one, in order."""
+    clock, never = WallClock(), threading.Event()
+    live = LivePublisher(Spool(tmp_path), KafkaTransport(kafka.settings, patience_s=5), clock, retry_s=0.2)
+    live.start()
+    book, name = SeqBook(), topics.topic(tenant, "events")
+    live.emit(make(tenant, book, 5))
+    while live.sender.acked < 5:
+        clock.wait(never, 0.05)
+    cluster = topics_admin.Cluster(kafka.settings)
+    cluster.result(cluster.admin.delete_topics([name])[name])
+    for _ in range(20):
+        live.emit(make(tenant, book, 5))
+    begin = clock.monotonic()
+    while live.sender.restarts == 0:
+        assert clock.monotonic() - begin < 60
+        clock.wait(never, 0.05)
+    topics_admin.create(kafka.settings, [tenant])
+    assert live.close(patience_s=60) == 0
+    assert live.sender.acked == 105
+    assert seqs(kafka.settings, tenant) == list(range(5, 105))
+
+
+def produce_host(home: Path, kafka: Kafka, tenant: str, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [
+            sys.executable, "-m", "tempotrace", "produce", "host", *arguments,
+            "--tenant", tenant, "--bootstrap-servers", kafka.bootstrap_servers, "--json",
+        ],
+        cwd=REPO, env={**os.environ, "PYTHONPATH": str(REPO), "TEMPOTRACE_HOME": str(home)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def node(home: Path, kafka: Kafka, tenant: str, name: str, ports: dict[str, int]) -> "subprocess.Popen[str]":
+    peers = [f"--peer={other}=127.0.0.1:{port}" for other, port in ports.items() if other != name]
+    listen = ["--listen", f"127.0.0.1:{ports[name]}"]
+    return produce_host(home, kafka, tenant, "--mesh", "--node", name, *listen, *peers, "--interval", "5ms")
 
 
 @pytest.fixture
@@ -203,14 +234,7 @@ def test_mesh_command_from_end_to_end(
     kafka: Kafka, tenant: str, home: Path, processes: list["subprocess.Popen[str]"]
 ) -> None:
     ports = mesh.local_peers(4)
-    environment = {**os.environ, "PYTHONPATH": str(REPO), "TEMPOTRACE_HOME": str(home)}
-    nodes = {
-        node: subprocess.Popen(
-            node_command(node, ports, tenant, kafka),
-            cwd=REPO, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for node in ports
-    }  # fmt: skip
+    nodes = {name: node(home, kafka, tenant, name, ports) for name in ports}
     processes += nodes.values()
     clock, never = WallClock(), threading.Event()
     begin = clock.monotonic()
@@ -221,7 +245,7 @@ def test_mesh_command_from_end_to_end(
     (here,) = {entry.clock for entry in registrations(home / "scopes")}
     assert here.endswith("/CLOCK_REALTIME")
     assert sorted(registrations(home / "scopes")) == [
-        Registration(tenant, "default", here, f"mesh-{node}") for node in sorted(ports)
+        Registration(tenant, "default", here, f"mesh-{name}") for name in sorted(ports)
     ]
     note = json.loads((home / "stages" / f"{tenant}-produce-mesh-n0-0.json").read_text())
     with urllib.request.urlopen(f"http://127.0.0.1:{note['port']}/metrics") as answer:
@@ -230,10 +254,10 @@ def test_mesh_command_from_end_to_end(
     results = {}
     for process in nodes.values():
         process.send_signal(signal.SIGTERM)
-    for node, process in nodes.items():
+    for name, process in nodes.items():
         output, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-        results[node] = json.loads(output)
+        results[name] = json.loads(output)
     assert registrations(home / "scopes") == []
     assert list((home / "spool").glob("*/*.seg")) == []
     produced = sum(result["events"] for result in results.values())
@@ -253,6 +277,56 @@ def test_mesh_command_from_end_to_end(
             if batch.count:
                 keys[role] += batch.data["ep_key"][batch.data["ep_role"] == role].tolist()
     assert rows == produced
-    assert sorted(name for name, _ in finals) == [f"{node}/mesh" for node in sorted(ports)]
+    assert sorted(source for source, _ in finals) == [f"{name}/mesh" for name in sorted(ports)]
     assert sorted(keys[c.Role.CAUSE]) == sorted(keys[c.Role.EFFECT])
     assert len(keys[c.Role.CAUSE]) * 2 == produced
+
+
+def log_lines(first: int, count: int) -> str:
+    return "".join(
+        f"ptp4l[{100 + number}.000]: master offset {number % 50} s2 freq +100 path delay 500\n"
+        for number in range(first, first + count)
+    )
+
+
+def test_a_followed_log_goes_on_after_kill(
+    kafka: Kafka, tenant: str, home: Path, tmp_path: Path, processes: list["subprocess.Popen[str]"]
+) -> None:
+    log = tmp_path / "ptp4l.log"
+    clock, never = WallClock(), threading.Event()
+    for start in range(2):
+        with log.open("a") as file:
+            file.write(log_lines(300 * start, 300))
+        process = produce_host(home, kafka, tenant, "--log", str(log), "--follow")
+        processes.append(process)
+        begin, before = clock.monotonic(), written(kafka, tenant)
+        while written(kafka, tenant) < before + 10:
+            assert clock.monotonic() - begin < 60
+            assert process.poll() is None
+            clock.wait(never, 0.1)
+        process.send_signal(signal.SIGTERM if start else signal.SIGKILL)
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == (0 if start else -signal.SIGKILL), errors
+    result = json.loads(output)
+    assert (result["events"], result["lines"]["parsed"], result["lost"]) == (600, 600, {})
+    assert list(dict.fromkeys(seqs(kafka.settings, tenant))) == list(range(600))
+    sources, finals = set(), []
+    for _, _, value, _ in read_topic(kafka.settings, topics.topic(tenant, "events")):
+        for key, _, _, final in sources_of(decode_batch(value)):
+            sources.add(key)
+            finals.append(final)
+    assert len(sources) == 1
+    assert finals == [False] * (len(finals) - 1) + [True]
+
+
+def test_logs_are_read_to_their_end(
+    kafka: Kafka, tenant: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "ptp4l.log"
+    log.write_text(log_lines(0, 1000) + "something else\n")
+    arguments = ["produce", "host", "--log", str(log), "--tenant", tenant, "--json"]
+    assert cli.run([*arguments, "--bootstrap-servers", kafka.bootstrap_servers]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["events"], result["lines"]["total"], result["lines"]["unknown"]) == (1000, 1001, 1)
+    assert result["scope"].startswith("host-")
+    assert seqs(kafka.settings, tenant) == list(range(1000))

@@ -17,6 +17,9 @@ MESH = ["produce", "host", "--mesh", "--node", "a", "--listen", "127.0.0.1:7"]
     [
         (["produce", "host", "--json"], "say what to read"),
         (["produce", "host", "--mesh"], "--mesh needs --node, --listen and at least one --peer"),
+        (["produce", "host", "--mesh", "--log", "x"], "either --log FILE or --mesh"),
+        (["produce", "host", "--log", "-", "--follow"], "not standard input"),
+        (["produce", "host", "--log", "x", "--for", "1s"], "--for is for live input"),
         ([*MESH, "--peer", "b"], "write NAME=HOST:PORT"),
         ([*MESH, "--peer", "b=10.0.0.1"], "is no HOST:PORT"),
         ([*MESH, "--peer", "a=10.0.0.1:7"], "this node's own name"),
