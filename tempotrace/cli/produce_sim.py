@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,7 +15,7 @@ from producers.sim.options import BATCH_EVENTS_MAX, START_NS, SimOptions, SimRep
 from schemas.batch import Batch
 from schemas.errors import Setup, Usage
 from schemas.time import parse_duration_ns
-from tempotrace.cli.feed import publish
+from tempotrace.cli.feed import publish, run_live
 from tempotrace.cli.options import DEFAULT_TENANT, Bootstrap, Json, KafkaProperties, Scope, Tenant, connect
 from tempotrace.clockwork import WallClock, seeded
 
@@ -115,12 +115,27 @@ def sim(
     report = SimReport()
     rng = seeded(options.seed)
 
-    def batches(stop: threading.Event) -> Iterator[Batch]:
-        all_ = paced(options, report, rng, stop, clock) if pace else read(options, report, rng)
-        return all_ if truth is None else with_truth(all_, report, truth)
+    if pace:
 
+        def work(send: Callable[[Batch], None], stop: threading.Event) -> None:
+            told = paced(options, report, rng, stop, clock)
+            for batch in told if truth is None else with_truth(told, report, truth):
+                send(batch)
+
+        run_live(
+            work,
+            report,
+            settings,
+            name=f"sim-{options.scope_name.replace('/', '-')}",
+            tenant=tenant,
+            scope=options.scope_name,
+            clock_id="host0/ptp0",
+            as_json=as_json,
+        )
+        return
+    batches = read(options, report, rng)
     publish(
-        batches if pace else batches(threading.Event()),
+        batches if truth is None else with_truth(batches, report, truth),
         report,
         settings,
         tenant=tenant,

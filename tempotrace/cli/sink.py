@@ -56,6 +56,7 @@ def lake(
     from sinks.lake import TABLES_OF, LakeProcessor
     from sinks.units import LakeOutlet, TopicId
     from tempotrace.runtime.kafka_log import KafkaLog
+    from tempotrace.runtime.meters import Meters
     from tempotrace.runtime.runner import RunnerSettings
     from tempotrace.runtime.stage import run_stage
 
@@ -63,10 +64,11 @@ def lake(
     views.prepare(folder)
     committed = [0]
 
-    def count() -> None:
-        committed[0] += 1
+    def outlet(log: KafkaLog, meters: Meters) -> LakeOutlet:
+        def count() -> None:
+            committed[0] += 1
+            meters.add("units", 1)
 
-    def outlet(log: KafkaLog) -> LakeOutlet:
         def topic(suffix: str) -> TopicId:
             return TopicId(topics.topic(tenant, suffix), log.topic_id(suffix))
 
@@ -118,6 +120,8 @@ def alerts(
     """
     from sinks.alerts import AlertProcessor, alert_id
     from sinks.lines import LinesOutlet
+    from tempotrace.runtime.kafka_log import KafkaLog
+    from tempotrace.runtime.meters import Meters
     from tempotrace.runtime.runner import RunnerSettings
     from tempotrace.runtime.stage import run_stage
 
@@ -128,8 +132,12 @@ def alerts(
     state = settings.home / name if to is None else to.with_name(f".{to.name}.{name}")
     sent = [0]
 
-    def count() -> None:
-        sent[0] += 1
+    def outlet(log: KafkaLog, meters: Meters) -> LinesOutlet:
+        def count() -> None:
+            sent[0] += 1
+            meters.add("alerts", 1, "lines", "written")
+
+        return LinesOutlet(to or sys.stdout, state, alert_id, on_line=count)
 
     run_stage(
         AlertProcessor(tenant),
@@ -138,7 +146,7 @@ def alerts(
         instance,
         settings.stages,
         RunnerSettings(drain=drain, accept_loss=accept_loss, commits_for_lag=True),
-        make_outlet=lambda log: LinesOutlet(to or sys.stdout, state, alert_id, on_line=count),
+        make_outlet=outlet,
     )
     emit(
         {"alerts": sent[0], "to": str(to)},

@@ -20,7 +20,7 @@ from tempotrace.topics_admin import check_exist
 
 log = logging.getLogger(__name__)
 
-MakeOutlet = Callable[[KafkaLog], Outlet]
+MakeOutlet = Callable[[KafkaLog, Meters], Outlet]
 
 
 @contextmanager
@@ -76,12 +76,13 @@ def run_stage(
     if warm_up is not None:
         # Compiling takes seconds: a member that is not reading yet would hold its partitions up.
         warm_up()
+    meters = Meters()
     kafka_log = KafkaLog(kafka, Member(tenant, processor.name, instance), processor.inputs)
     if make_outlet is not None:
-        outlet = make_outlet(kafka_log)
+        outlet = make_outlet(kafka_log, meters)
     else:
         outlet = TransactionOutlet(kafka_log, processor.inputs, processor.joins, clock, compression)
-    runner = Runner(processor, kafka_log, outlet, settings, clock, stop, Meters())
+    runner = Runner(processor, kafka_log, outlet, settings, clock, stop, meters)
 
     def lag() -> dict[tuple[str, ...], int]:
         places = list(positions := runner.positions)
