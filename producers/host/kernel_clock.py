@@ -12,6 +12,7 @@ import ctypes
 import fcntl
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -51,6 +52,19 @@ class _NtpTime(ctypes.Structure):
         ("tai", ctypes.c_long),
         ("reserved", ctypes.c_long * 4),
     )
+
+
+def machine_host(read: Callable[[Path], str] = Path.read_text) -> str:
+    """The name of this machine's clocks: hostname-<8 hex of machine-id>, so that two of one name differ."""
+    name = os.uname().nodename
+    for place in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        try:
+            identity = read(Path(place)).strip()
+        except OSError:
+            continue
+        if identity:
+            return f"{name}-{identity[:8]}"
+    return name
 
 
 def discipline() -> Discipline | None:

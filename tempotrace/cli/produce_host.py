@@ -11,9 +11,8 @@ import typer
 
 from producers.host import mesh
 from producers.host.follow import Follower
-from producers.host.kernel_clock import REALTIME
+from producers.host.kernel_clock import REALTIME, machine_host
 from producers.host.logs import LogReport, Options, read
-from producers.host.textfile import machine_host
 from schemas import topics
 from schemas.errors import Usage
 from schemas.pack import Head

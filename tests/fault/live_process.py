@@ -29,7 +29,8 @@ def main(folder: str, log: str, incarnation: str, batches: str) -> None:
             draft.row(source, 1000 + emitted, kind=0)
         live.emit(draft.build())
         emitted += 1
-        print(live.produced, flush=True)
+        sys.stdout.write(f"{live.produced}\n")
+        sys.stdout.flush()
     live.close()
 
 

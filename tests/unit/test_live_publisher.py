@@ -1,101 +1,18 @@
 """The live publisher, step by step on a scripted broker: order, one copy, losses, restarts."""
 
-import json
 import os
 from pathlib import Path
-
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from producers.live import BACKLOG_OF_HEARTBEATS, LivePublisher
 from producers.spool import Spool
 from schemas import columns as c
-from schemas.batch import Batch
 from schemas.codec import decode_batch
 from schemas.errors import BrokerAway, MissingTopic
-from schemas.draft import Draft, control
-from schemas.pack import Head, SeqBook, Source
-from schemas.time import ClockState
+from schemas.draft import control
+from schemas.pack import SeqBook
 from tempotrace.clockwork import FakeClock
 from tests.fake_transports import ScriptedTransport
-
-CLOCK = ClockState("h/CLOCK_REALTIME", timescale=c.Timescale.UTC)
-Row = tuple[str, int, int]  # source, incarnation, seq
-
-
-def source(incarnation: int, name: str = "n0/mesh") -> Source:
-    return Source(name, "h", CLOCK, incarnation, live=True)
-
-
-def make(book: SeqBook, rows: int, incarnation: int = 7, name: str = "n0/mesh", scope: str = "job") -> Batch:
-    draft = Draft(Head("default", scope, "node", "probe"), book)
-    for _ in range(rows):
-        draft.row(source(incarnation, name), 1000, kind=0, name="probe")
-    draft.watermark(source(incarnation, name), 1000)
-    return draft.build()
-
-
-def rows_in(transport: ScriptedTransport) -> list[Row]:
-    out = []
-    for sent in transport.log:
-        batch = decode_batch(sent.value)
-        for row in range(batch.count if batch.family != "control" else 0):
-            entry = batch.column("source")[row]
-            name = batch.strings[batch.data["src_name"][entry]]
-            out.append((name, int(batch.data["src_incarnation"][entry]), int(batch.seq()[row])))
-    return out
-
-
-def losses_in(transport: ScriptedTransport) -> list[dict[str, object]]:
-    out = []
-    for sent in transport.log:
-        batch = decode_batch(sent.value)
-        if batch.family != "control":
-            continue
-        for row in range(batch.count):
-            if batch.column("kind")[row] == c.Control.LOSS:
-                text = json.loads(batch.text(batch.column("text")[row]) or "")
-                out.append({"events": int(batch.wide("number")[row]), **text})
-    return out
-
-
-def finals_in(transport: ScriptedTransport) -> list[tuple[str, int]]:
-    out = []
-    for sent in transport.log:
-        batch = decode_batch(sent.value)
-        for entry in range(batch.table_len("src")):
-            if batch.data["src_flags"][entry] & c.SOURCE_FINAL:
-                name = batch.strings[batch.data["src_name"][entry]]
-                out.append((name, int(batch.data["src_incarnation"][entry])))
-    return out
-
-
-def expected(first: int, last: int, incarnation: int = 7) -> list[Row]:
-    return [("n0/mesh", incarnation, seq) for seq in range(first, last)]
-
-
-class Run:
-    """A publisher on a folder, moved on by hand."""
-
-    def __init__(self, folder: Path, bytes_max: int = 2**20, segment_bytes: int = 2**14) -> None:
-        self.clock = FakeClock()
-        self.transport = ScriptedTransport()
-        self.spool = Spool(folder, bytes_max=bytes_max, segment_bytes=segment_bytes)
-        self.live = LivePublisher(self.spool, self.transport, self.clock)
-        self.book = SeqBook()
-
-    def emit(self, rows: int, incarnation: int = 7) -> None:
-        self.live.emit(make(self.book, rows, incarnation))
-        self.live.write_once()
-
-    def send(self) -> None:
-        for _ in range(50):
-            if not self.live.send_once(0):
-                return
-
-    def kill(self) -> None:
-        os.close(self.spool._lock)
+from tests.live_runs import Run, expected, finals_in, losses_in, make, rows_in
 
 
 def test_what_is_emitted_arrives_once_in_order(tmp_path: Path) -> None:
@@ -347,63 +264,3 @@ def test_a_batch_of_another_version_is_counted_and_passed(tmp_path: Path) -> Non
     assert run.live.sender.unreadable == 1
     assert rows_in(run.transport) == expected(0, 2)
     assert run.spool.empty
-
-
-STEP = st.one_of(
-    st.tuples(st.just("emit"), st.integers(0, 4)),
-    st.tuples(st.sampled_from(["send", "hold", "release", "refuse", "away", "kill", "wait"]), st.just(0)),
-)
-
-
-@given(steps=st.lists(STEP, max_size=60))
-@settings(max_examples=150, deadline=None)
-def test_whatever_happens_every_event_arrives_in_order(
-    steps: list[tuple[str, int]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("live")
-    incarnation = 1
-    run = Run(folder)
-    made: dict[int, int] = {1: 0}
-    arrived: list[Row] = []
-    lives: list[list[Row]] = []
-
-    def take_log() -> None:
-        rows = rows_in(run.transport)
-        lives.append(rows)
-        arrived.extend(rows)
-
-    for action, number in steps:
-        if action == "emit":
-            run.emit(number, incarnation)
-            made[incarnation] += number
-        elif action == "send":
-            run.live.send_once(0)
-        elif action == "hold":
-            run.transport.hold = True
-        elif action == "release":
-            run.transport.hold, run.transport.refuse, run.transport.away = False, None, None
-        elif action == "refuse":
-            run.transport.refuse = BrokerAway("refused")
-        elif action == "away":
-            run.transport.away = BrokerAway("away")
-        elif action == "wait":
-            run.clock.advance(1_000_000_000)
-        else:
-            take_log()
-            run.kill()
-            incarnation += 1
-            made[incarnation] = 0
-            run = Run(folder)
-    run.transport.hold, run.transport.refuse, run.transport.away = False, None, None
-    run.clock.advance(1_000_000_000)
-    run.live.finish_writing()
-    run.send()
-    take_log()
-    for rows in lives:  # one process sends each event once
-        assert len(rows) == len(set(rows))
-    unique = list(dict.fromkeys(arrived))
-    for number, count in made.items():
-        assert [row for row in unique if row[1] == number] == expected(0, count, number)
-    assert run.live.backlog == 0
-    assert run.spool.empty
-    run.kill()

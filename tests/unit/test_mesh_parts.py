@@ -2,6 +2,7 @@
 
 import struct
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -80,6 +81,19 @@ def test_this_kernel_says_something() -> None:
     said = kernel_clock.discipline()
     assert said is not None
     assert said.max_error_ns > 0
+
+
+def test_host_names_differ_by_machine() -> None:
+    def read(path: Path) -> str:
+        if path == Path("/etc/machine-id"):
+            raise FileNotFoundError
+        return "0123456789abcdef0123456789abcdef\n"
+
+    def nothing(path: Path) -> str:
+        raise FileNotFoundError
+
+    assert kernel_clock.machine_host(read).endswith("-01234567")
+    assert kernel_clock.machine_host(nothing) == kernel_clock.machine_host(read)[: -len("-01234567")]
 
 
 class Steppable(FakeClock):
