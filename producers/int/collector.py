@@ -173,7 +173,7 @@ class Collector:
             detail=f"{detail}; from {self._address_text(datagrams.src[:, place])}",
             topic=f"{self._origin}:{int(datagrams.port[place])}",
             partition=-1,
-            offset=at,
+            offset=-1 if self._source.live else at,  # the byte of the file
             append_ms=int(datagrams.stamp_ns[place]) // 1_000_000,
             events=0,
             payload=datagrams.data[at : at + min(size, PAYLOAD_BYTES_MAX)].tobytes(),

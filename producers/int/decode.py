@@ -141,8 +141,16 @@ class Decoder:
         hops = (*((report.own,) if report.own else ()), *report.stack)
         first = span.start
         for place, hop in enumerate(hops, first):
+            filled: set[str] = set()
             for name, where in hop.fields:
-                self._value(rows, name, where, made[name][:, place])
+                column = made[name][:, place]
+                if name in filled:
+                    again = np.empty_like(column)
+                    self._value(rows, name, where, again)
+                    column[:] = np.where(column == NULLS[name], again, column)
+                else:
+                    self._value(rows, name, where, column)
+                    filled.add(name)
         kinds = [HopKind.HOP] * len(hops)
         if report.own is not None:
             kinds[0] = _kind_of_own(report.flags)

@@ -21,8 +21,8 @@ from producers.int.pcap import Capture, Frames, Payloads
 from producers.int.pcap import read as read_capture
 from schemas.batch import Batch
 from schemas.columns import Control, Timescale
-from schemas.errors import MalformedInput
 from schemas.draft import control
+from schemas.errors import MalformedInput
 from schemas.pack import Head, Source
 from schemas.records import DeadLetter
 from schemas.time import TAI, ClockState
@@ -48,16 +48,19 @@ class Options:
 def read(paths: Sequence[Path], options: Options, report: IntReport) -> Iterator[Batch | DeadLetter]:
     """An `open` control batch, then batches of hops, and dead letters, of all captures, merged in time.
 
-    A file that is no capture is counted and named in the report's warnings; raises MalformedInput if none is
-    one, OSError if one cannot be read.
+    A file that is no capture, or cannot be read, is counted and named in the report's warnings; raises
+    MalformedInput if that is so of all.
     """
     files = []
     errors: list[MalformedInput] = []
     for path in dict.fromkeys(paths):
         try:
             files.append(_File(path, options, report))
-        except MalformedInput as error:
-            errors.append(MalformedInput(error.what, f"{path}: {error.where}"))
+        except (MalformedInput, OSError) as error:
+            if isinstance(error, MalformedInput):
+                errors.append(MalformedInput(error.what, f"{path}: {error.where}"))
+            else:
+                errors.append(MalformedInput(f"cannot be read: {error.strerror}", str(path)))
             report.warn(str(errors[-1]))
             report.skip("file that is no capture")
     if not files:

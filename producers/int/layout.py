@@ -119,7 +119,8 @@ class Rows:
             if 8 * first <= at and spare >= 0:
                 view = self.view(first, wide)
                 value: Array = view.astype(view.dtype.newbyteorder("="))
-                value = value >> value.dtype.type(spare) & value.dtype.type((1 << bits) - 1)
+                value >>= value.dtype.type(spare)
+                value &= value.dtype.type((1 << bits) - 1)
                 return value
         raise AssertionError(f"a field of {bits} bits at bit {at} lies in no 64 bits")
 

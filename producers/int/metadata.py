@@ -85,7 +85,8 @@ def slice_fields(
 ) -> tuple[int, tuple[tuple[str, Field], ...], bool]:
     """Words that a bitmap of `width` bits asks for, fields from byte `at` on, and whether a bit is unknown.
 
-    An unknown instruction is one word, which nobody reads (the specification makes nodes fill it).
+    An unknown instruction is one word, which nobody reads (the specification makes nodes fill it). A name may
+    come twice, as the queue id of occupancy and of congestion: the first that is available counts.
     """
     words, unknown = 0, False
     fields: list[tuple[str, Field]] = []
@@ -97,7 +98,7 @@ def slice_fields(
                 continue
             fields += [(name, field(at + 4 * words, bits, skip)) for name, skip, bits in entry.fields]
             words += entry.words
-    return words, tuple(dict(fields).items()), unknown
+    return words, tuple(fields), unknown
 
 
 def find(scan: Scan, packet: Packet, dialect: Dialect) -> Embedded | None:

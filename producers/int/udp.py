@@ -21,9 +21,9 @@ from producers.int.decode import Decoder
 from producers.int.dialect import SPEC, Dialect
 from schemas.batch import Batch
 from schemas.columns import Control, Timescale
+from schemas.draft import control
 from schemas.errors import Setup, Usage
 from schemas.flow import address_bytes
-from schemas.draft import control
 from schemas.pack import Head, Source
 from schemas.records import DeadLetter
 from schemas.time import TAI, ClockState

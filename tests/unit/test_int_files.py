@@ -94,6 +94,8 @@ def test_what_is_no_capture(tmp_path: Path) -> None:
     _, _, found = run(bad, good)
     assert [found.reports, found.skipped] == [5, {"file that is no capture": 1}]
     assert "x.log" in found.warnings[0]
+    with pytest.raises(MalformedInput, match="cannot be read"):
+        list(read([tmp_path], OPTIONS, IntReport()))
     with pytest.raises(MalformedInput, match="no capture"):
         list(read([bad, save(tmp_path, b"", "empty")], OPTIONS, IntReport()))
 
@@ -134,6 +136,8 @@ def test_noise_is_counted_by_reason_and_dead_lettered(tmp_path: Path) -> None:
     assert found.skipped == {"not IP": 2, "not UDP": 2, "UDP to another port": 1, "IP fragment or cut": 1}
     assert [found.reports, found.lost, found.fields()["malformed"]] == [1, 0, 3]
     assert [item.payload for item in dead] == noise
+    content = b.pcap(frames)
+    assert [content[item.offset :][: len(item.payload)] for item in dead] == noise
     assert sum(found.malformed.values()) == 3
     assert {(item.tenant, item.topic.rsplit(":", 1)[1]) for item in dead} == {("fabric", "9000")}
     assert sum(batch.count for batch in batches) == 2
