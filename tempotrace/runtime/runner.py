@@ -67,7 +67,7 @@ class _Silence:
 class Runner:
     """One member of a stage's group. `run` returns when the stage was stopped or has drained.
 
-    Closes `group_log` at the end. Raises what it or `outlet` does: Fenced, LostInput, MissingTopic, BrokerAway.
+    Closes `group_log`. Raises what it or `outlet` raises: Fenced, LostInput, MissingTopic, BrokerAway.
     """
 
     def __init__(
