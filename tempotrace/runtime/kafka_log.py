@@ -8,7 +8,7 @@ said explicitly, so a log that lost records is an error rather than a jump. Memb
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from confluent_kafka import (
     Consumer,
@@ -25,12 +25,12 @@ from schemas.errors import MissingTopic
 from schemas.processor import Record
 from tempotrace.runtime.appender import Appender
 from tempotrace.runtime.failures import failure
+from tempotrace.runtime.ports import End, Place
 from tempotrace.runtime.reading import READING, Reader, place_of, record_of
 from tempotrace.topics_admin import Cluster
 
 log = logging.getLogger(__name__)
 
-Place = tuple[str, int]  # topic by suffix, partition
 ANSWER_SECONDS_MAX: Final = 15.0
 SESSION_TIMEOUT_MS: Final = 10_000
 RECORDS_PER_POLL_MAX: Final = 500
@@ -56,12 +56,6 @@ class Member:
     def name(self) -> str:
         """The member's id in the group, and its transactional id."""
         return f"{self.group}.{self.instance}"
-
-
-class End(NamedTuple):
-    """The end of a partition was reached: all up to `offset` was delivered, markers apart."""
-
-    offset: int
 
 
 class KafkaLog:

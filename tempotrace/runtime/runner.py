@@ -19,13 +19,12 @@ from typing import Final
 
 from schemas.columns import Control
 from schemas.errors import BrokerAway, TempoError
-from schemas.metrics import Value
 from schemas.processor import Outlet, Processor, Record
 from tempotrace.clockwork import Clock
 from tempotrace.runtime.committer import Committer
 from tempotrace.runtime.failures import Aborted
-from tempotrace.runtime.kafka_log import End, KafkaLog, Place
 from tempotrace.runtime.meters import Meters
+from tempotrace.runtime.ports import End, GroupLog, Place
 from tempotrace.runtime.restore import Loss, positions_of, take_up
 from tempotrace.runtime.slots import Slot, Totals
 
@@ -68,14 +67,13 @@ class _Silence:
 class Runner:
     """One member of a stage's group. `run` returns when the stage was stopped or has drained.
 
-    `outlet` is made by the caller, as is `kafka_log`; both are closed with the runner. Raises what either
-    raises: Fenced, LostInput, MissingTopic, BrokerAway.
+    Closes `group_log`. Raises what it or `outlet` raises: Fenced, LostInput, MissingTopic, BrokerAway.
     """
 
     def __init__(
         self,
         processor: Processor,
-        kafka_log: KafkaLog,
+        group_log: GroupLog,
         outlet: Outlet,
         settings: RunnerSettings,
         clock: Clock,
@@ -83,7 +81,7 @@ class Runner:
         meters: Meters,
     ) -> None:
         self._processor = processor
-        self._log = kafka_log
+        self._log = group_log
         self._outlet = outlet
         self._settings = settings
         self._clock = clock
@@ -117,10 +115,6 @@ class Runner:
             self._closing = True
             self._committer.close()
             self._log.close()
-
-    def counters(self) -> dict[str, Value]:
-        """What was counted and committed so far, by metric name."""
-        return self.meters.values()
 
     # One turn of the loop.
 
@@ -319,9 +313,7 @@ class Runner:
 
     def _mark_ends(self) -> None:
         """Where the log ends now; first a flush to each partition, which then is part of it."""
-        places = [
-            (topic, partition) for topic, count in self._log.partitions.items() for partition in range(count)
-        ]
+        places = [(topic, part) for topic, count in self._log.partitions.items() for part in range(count)]
         if self._settings.ticks:
             for future in [self._log.appender.control(*place, Control.FLUSH) for place in places]:
                 self._log.appender.acknowledged(future)

@@ -96,4 +96,4 @@ def run_stage(
     with HealthServer(folder, tenant, processor.name, instance, probes, clock) as health:
         log.info("%s %s: metrics on http://127.0.0.1:%d", tenant, processor.name, health.port)
         runner.run()
-    return runner.counters()
+    return runner.meters.values()

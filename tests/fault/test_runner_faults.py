@@ -14,6 +14,7 @@ from tempotrace import topics_admin
 from tempotrace.runtime.kafka_log import KafkaLog, Member
 from tempotrace.runtime.runner import RunnerSettings
 from tempotrace.runtime.stage import run_stage
+from tempotrace.runtime.transactions import CHUNK_BYTES_MAX
 from tests.conftest import Kafka
 from tests.contract.sample import Summing
 from tests.fault.stages import PARTITIONS, Stages
@@ -34,6 +35,50 @@ def test_drain_works_to_the_end_and_repeats_nothing(stages: Stages) -> None:
     assert again["events_in"] == 0
     assert again["restores"] == PARTITIONS
     assert stages.sums() == stages.expected(50)
+
+
+def test_a_joining_stage(stages: Stages) -> None:
+    producer = Producer({"bootstrap.servers": stages.bootstrap, "acks": "all"})
+    for number in range(24):
+        name = topics.topic(stages.tenant, ("merged", "paths")[number // 4 % 2])
+        producer.produce(name, json.dumps([number]).encode(), b"scope", number % PARTITIONS)
+    producer.flush(10)
+    assert stages.drain("--processor", "joining")["events_in"] == 24
+    found = [[json.loads(value)["sum"] for value in values] for values in stages.read("findings")]
+    assert [len(sums) for sums in found] == [2, 2, 2, 2]
+    assert [sum(sums) for sums in found] == [sum(range(part, 24, PARTITIONS)) for part in range(PARTITIONS)]
+    again = stages.drain("--processor", "joining")
+    assert "records_read" not in again
+    assert again["restores"] == PARTITIONS
+
+
+def test_a_state_of_many_chunks(stages: Stages) -> None:
+    """Other stages write to the same partitions of `state`, between the chunks too."""
+    padding = ("--padding", str(3 * CHUNK_BYTES_MAX + 17))
+    stages.fill(0, 16)
+    stages.drain(*padding)
+    stages.drain("--processor", "joining")
+    stages.fill(16, 32)
+    assert stages.drain(*padding)["restores"] == PARTITIONS
+    sizes = sorted(len(value) for values in stages.read("state") for value in values)
+    assert sizes[-1] == CHUNK_BYTES_MAX
+    assert [rows[-1]["carry"] for rows in stages.sums()] == [
+        sum(range(part, 32, PARTITIONS)) for part in range(PARTITIONS)
+    ]
+
+
+def test_a_group_that_lost_its_offsets_goes_on_from_its_state(stages: Stages, kafka: Kafka) -> None:
+    """Offsets expire after a week of silence; the state was committed with them and knows them."""
+    stages.fill(0, 24)
+    stages.drain()
+    group = f"tempotrace.{stages.tenant}.merge"
+    admin = AdminClient({**kafka.settings})
+    admin.delete_consumer_groups([group])[group].result(30)
+    stages.fill(24, 48)
+    counters = stages.drain()
+    assert counters["restores"] == PARTITIONS
+    assert counters["events_in"] == 24
+    assert stages.sums() == stages.expected(48)
 
 
 def test_drain_of_an_empty_log(stages: Stages) -> None:
@@ -165,7 +210,7 @@ def test_a_missing_topic_is_named(kafka: Kafka, home: Path) -> None:
 
 def remake(kafka: Kafka, tenant: str, suffix: str) -> None:
     """Delete a topic and make it again."""
-    admin = AdminClient(kafka.settings)
+    admin = AdminClient({**kafka.settings})
     name = topics.topic(tenant, suffix)
     before = KafkaLog(kafka.settings, Member(tenant, "reader", 0), [suffix])
     topic_id = before.topic_id(suffix)
@@ -203,7 +248,7 @@ def test_input_that_retention_took_stops_the_stage_unless_accepted(stages: Stage
     stages.drain()
     stages.fill(12, 36)
     name = topics.topic(stages.tenant, "events")
-    admin = AdminClient(kafka.settings)
+    admin = AdminClient({**kafka.settings})
     # Each partition: 3 numbers, a flush, 6 numbers. The next to read is offset 4.
     cut = TopicPartition(name, 0, 6)
     admin.delete_records([cut])[cut].result(30)

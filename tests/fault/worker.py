@@ -17,12 +17,6 @@ from tempotrace.runtime.runner import RunnerSettings
 from tempotrace.runtime.stage import run_stage
 from tests.contract.sample import Copying, Joining, Summing, SummingTask
 
-PROCESSORS: dict[str, Callable[[], Processor]] = {
-    "summing": Summing,
-    "joining": Joining,
-    "copying": Copying,
-}
-
 
 class SlowTask(SummingTask):
     """Waits at each record, so that a test can strike in mid-stream."""
@@ -34,11 +28,39 @@ class SlowTask(SummingTask):
         return super().process(record)
 
 
+class PaddedTask(SummingTask):
+    """Keeps a state of many bytes."""
+
+    bytes_more = 0
+
+    def __init__(self, partition: int, snapshot: bytes | None) -> None:
+        super().__init__(partition, snapshot and snapshot.rstrip(b" "))
+
+    def snapshot(self) -> bytes:
+        return super().snapshot() + b" " * self.bytes_more
+
+
+class Padded(Summing):
+    """The summing processor with much state."""
+
+    def start(self, partition: int, snapshot: bytes | None) -> PaddedTask:
+        return PaddedTask(partition, snapshot)
+
+
 class Slow(Summing):
     """The summing processor with slow tasks."""
 
     def start(self, partition: int, snapshot: bytes | None) -> SlowTask:
         return SlowTask(partition, snapshot)
+
+
+PROCESSORS: dict[str, Callable[[], Processor]] = {
+    "summing": Summing,
+    "joining": Joining,
+    "copying": Copying,
+    "padded": Padded,
+    "slow": Slow,
+}
 
 
 def main() -> int:
@@ -52,11 +74,12 @@ def main() -> int:
     parser.add_argument("--instance", type=int, default=0)
     parser.add_argument("--accept-loss", action="store_true")
     parser.add_argument("--slow", type=float, default=0.0)
-    parser.add_argument("--compression", default="none")
+    parser.add_argument("--padding", type=int, default=0)
     given = parser.parse_args()
     logs.set_up()
-    SlowTask.seconds = given.slow
-    processor: Processor = Slow() if given.slow else PROCESSORS[given.processor]()
+    SlowTask.seconds, PaddedTask.bytes_more = given.slow, given.padding
+    name = "slow" if given.slow else "padded" if given.padding else given.processor
+    processor = PROCESSORS[name]()
     settings = RunnerSettings(
         drain=given.drain,
         accept_loss=given.accept_loss,
@@ -70,7 +93,6 @@ def main() -> int:
             given.instance,
             given.home / "stages",
             settings,
-            compression=given.compression,
         )
     except TempoError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
