@@ -5,7 +5,7 @@ from concurrent.futures import Future
 
 from schemas.codec import encode_batch
 from schemas.columns import Control
-from schemas.pack import control
+from schemas.draft import control
 from schemas.processor import PartitionWork, Record, Resume
 from schemas.topics import batch_headers
 from tempotrace.clockwork import FakeClock
