@@ -47,13 +47,14 @@ LAKE: Final = ("lake",)
 ALERTS: Final = ("alerts",)
 PRODUCE: Final = ("produce",)
 READERS: Final = (*EVERY_STAGE, "incidents", "alerts")
+WRITERS: Final = (*EVERY_STAGE, "incidents")
 WINDOWED: Final = ("merge", "paths", "diagnosis")
 
 RUNNER: Final = (
     Metric("records_read", "counter", "records", "Input records taken.", ("topic",), READERS),
     Metric("bytes_read", "counter", "B", "Bytes of their keys and values.", ("topic",), READERS),
-    Metric("records_written", "counter", "records", "Records committed, snapshots apart.", ("topic",)),
-    Metric("bytes_written", "counter", "B", "Bytes of their keys and values.", ("topic",)),
+    Metric("records_written", "counter", "records", "Records committed, snapshots apart.", ("topic",), WRITERS),
+    Metric("bytes_written", "counter", "B", "Bytes of their keys and values.", ("topic",), WRITERS),
     Metric("snapshot_bytes", "counter", "B", "Bytes of the snapshots committed."),
     Metric("commits", "counter", "commits", "Commits that succeeded."),
     Metric("aborts", "counter", "commits", "Commits that were aborted, after which work was done again."),
@@ -61,13 +62,14 @@ RUNNER: Final = (
     Metric(
         "restores", "counter", "tasks", "Partitions taken up from a snapshot: restarts, rebalances, aborts."
     ),
-    Metric("partitions", "gauge", "partitions", "Input partitions in hand."),
+    Metric("partitions", "gauge", "partitions", "Input partitions in hand.", (), READERS),
     Metric(
         "lag_records",
         "gauge",
         "records",
         "Last stable offset less the position, by partition; transaction markers count.",
         ("topic", "partition"),
+        READERS,
     ),
     Metric(
         "ticks", "counter", "records", "Ticks appended to silent partitions with open windows.", (), MERGE
@@ -81,7 +83,7 @@ TASKS: Final = (
     ),
     Metric("events_out", "counter", "events", "Rows written.", (), EVERY_STAGE),
     Metric("batches_in", "counter", "batches", "Batches, or parts of windows, taken.", ("family",)),
-    Metric("deadlettered", "counter", "events", "Events that could not be used.", ("reason",)),
+    Metric("deadlettered", "counter", "events", "Events that could not be used.", ("reason",), READERS),
     Metric(
         "late", "counter", "events", "Events that came after their window, or too early.", ("reason",), MERGE
     ),
@@ -117,6 +119,14 @@ TASKS: Final = (
     Metric("rows_written", "counter", "rows", "Rows written to the lake.", ("table",), LAKE),
     Metric("units", "counter", "units", "Units committed to the lake.", (), LAKE),
     Metric("incidents", "counter", "changes", "Changes of incidents.", ("state",), INCIDENTS),
+    Metric(
+        "findings_skipped",
+        "counter",
+        "findings",
+        "Findings that changed nothing: applied before, or the end of a fault that is not open.",
+        (),
+        INCIDENTS,
+    ),
     Metric("alerts", "counter", "alerts", "Alerts sent.", ("sink", "result"), ALERTS),
 )
 DERIVED: Final = (

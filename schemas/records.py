@@ -79,7 +79,8 @@ class Incident(Row):
     resolved_ns: int | None
     victims: list[str]
     evidence: str
-    findings: int
+    findings: int  # that it rests on
+    through_ns: int  # end of the last window that one of them is about
     origin_partition: int
     origin_offset: int
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from schemas import codec, topics
@@ -89,15 +89,24 @@ class Cluster:
                 raise self.away(error) from error
             raise Setup(f"{self.bootstrap} refused a request: {problem.str()}") from error
 
-    def offsets(self, partitions: Iterable[Partition], which: OffsetSpec) -> dict[Partition, int]:
-        """Start or end of each partition's log; waits for the leader of a partition that has none yet."""
+    def offsets(
+        self, partitions: Iterable[Partition], which: OffsetSpec, stable: bool = False
+    ) -> dict[Partition, int]:
+        """Start or end of each partition's log; waits for the leader of a partition that has none yet.
+
+        `stable`: the end is before the first open transaction.
+        """
         end = self.clock.monotonic() + ANSWER_SECONDS_MAX
         found: dict[Partition, int] = {}
         left = list(partitions)
         while left:
             asked = {TopicPartition(name, index): which for name, index in left}
             left = []
-            futures = self.admin.list_offsets(asked, request_timeout=ANSWER_SECONDS_MAX)
+            futures = self.admin.list_offsets(
+                asked,
+                isolation_level=IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=ANSWER_SECONDS_MAX,
+            )
             for place, future in futures.items():
                 problem = future.exception()
                 settling = isinstance(problem, KafkaException) and problem.args[0].code() in _SETTLING

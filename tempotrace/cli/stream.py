@@ -9,6 +9,7 @@ from schemas.metrics import Number, Value
 from schemas.processor import Processor
 from schemas.time import parse_duration_ns
 from tempotrace import wiring
+from tempotrace.cli import stream_incidents
 from tempotrace.cli.options import DEFAULT_TENANT, Bootstrap, Json, KafkaProperties, Tenant, connect, emit
 from tempotrace.runtime.runner import RunnerSettings
 from tempotrace.runtime.stage import run_stage
@@ -117,6 +118,9 @@ def diagnose(
     result = {name: total(counters, name) for name in ("events_in", "windows", "deadlettered", "findings")}
     findings = {"/".join(labels): count for labels, count in table(counters, "findings").items()}
     emit({**result, "by_class": findings}, as_json, lambda: print(_sentence(result)))
+
+
+stream_incidents.register(app)
 
 
 def _run(

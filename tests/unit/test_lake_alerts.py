@@ -16,7 +16,8 @@ from sinks.lines import LinesOutlet
 OPEN = records.Incident(
     tenant="default", incident_id="a", scope="job", fault_class="clock_fault", component_kind="clock",
     component="host1/CLOCK_REALTIME", state="open", confidence=0.5, onset_ns=10, detected_ns=20,
-    resolved_ns=None, victims=[], evidence="{}", findings=1, origin_partition=0, origin_offset=0,
+    resolved_ns=None, victims=[], evidence="{}", findings=1, through_ns=0, origin_partition=0,
+    origin_offset=0,
 )  # fmt: skip
 RESOLVED = replace(OPEN, state="resolve", resolved_ns=90)
 OTHER = replace(OPEN, incident_id="b", component="host2/CLOCK_REALTIME")

@@ -55,7 +55,7 @@ def test_flows_and_links() -> None:
 INCIDENT = records.Incident(
     tenant="default", incident_id="i1", scope="job", fault_class="straggler", component_kind="rank",
     component="3", state="open", confidence=0.75, onset_ns=START_NS, detected_ns=START_NS + 5,
-    resolved_ns=None, victims=["1", "2"], evidence='{"n": 1}', findings=2, origin_partition=0,
+    resolved_ns=None, victims=["1", "2"], evidence='{"n": 1}', findings=2, through_ns=9, origin_partition=0,
     origin_offset=9,
 )  # fmt: skip
 
