@@ -17,6 +17,8 @@ from tempotrace.settings import Settings
 
 app = typer.Typer(help="Run a stage until stopped, or with --drain to the end of the log.")
 
+stream_incidents.register(app)
+
 Drain = Annotated[
     bool, typer.Option("--drain", help="Work through all that is in the log now, commit, then end.")
 ]
@@ -141,6 +143,9 @@ def merge_result(counters: Mapping[str, Value]) -> dict[str, Any]:
     edges: dict[str, dict[str, Number]] = {}
     for (kind, verdict), count in table(counters, "edges").items():
         edges.setdefault(kind, {})[verdict] = count
+    unmatched: dict[str, dict[str, Number]] = {}
+    for (kind, role), count in table(counters, "unmatched").items():
+        unmatched.setdefault(kind, {})[role] = count
     plain = ("events_in", "events_out", "duplicates", "gaps", "late", "deadlettered", "windows")
     return {
         **{name: total(counters, name) for name in plain},
@@ -151,6 +156,7 @@ def merge_result(counters: Mapping[str, Value]) -> dict[str, Any]:
         "inversions_after": by_label(counters, "inversions_after"),
         "edges": edges,
         "edges_unrepaired": total(counters, "edges_unrepaired"),
+        "unmatched": unmatched,
         "collectives_incomplete": total(counters, "collectives_incomplete"),
     }
 
