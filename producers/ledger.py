@@ -8,8 +8,8 @@ from producers.cutting import tables_only
 from schemas import columns as c
 from schemas.batch import Batch
 from schemas.codec import decode_batch, encode_batch
-from schemas.errors import MalformedInput, UnknownSchema
 from schemas.draft import control
+from schemas.errors import MalformedInput, UnknownSchema
 
 SourceKey = tuple[str, int]  # name, incarnation
 

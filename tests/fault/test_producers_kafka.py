@@ -308,7 +308,7 @@ def test_a_followed_log_goes_on_after_kill(
         output, errors = process.communicate(timeout=60)
         assert process.returncode == (0 if start else -signal.SIGKILL), errors
     result = json.loads(output)
-    assert (result["events"], result["lines"]["parsed"], result["lost"]) == (600, 600, {})
+    assert (result["events"], result["lines"]["parsed"], result["dropped"]) == (600, 600, {})
     assert list(dict.fromkeys(seqs(kafka.settings, tenant))) == list(range(600))
     sources, finals = set(), []
     for _, _, value, _ in read_topic(kafka.settings, topics.topic(tenant, "events")):

@@ -7,8 +7,8 @@ from producers.live import BACKLOG_OF_HEARTBEATS, LivePublisher
 from producers.spool import Spool
 from schemas import columns as c
 from schemas.codec import decode_batch
-from schemas.errors import BrokerAway, MissingTopic
 from schemas.draft import control
+from schemas.errors import BrokerAway, MissingTopic
 from schemas.pack import SeqBook
 from tempotrace.clockwork import FakeClock
 from tests.fake_transports import ScriptedTransport
