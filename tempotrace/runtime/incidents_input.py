@@ -1,6 +1,7 @@
 """The topic that the incidents service reads, as the cluster's administration sees it."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -10,6 +11,9 @@ from tempotrace.runtime.appender import Appender
 from tempotrace.runtime.failures import failure
 from tempotrace.runtime.restore import Loss
 from tempotrace.topics_admin import ANSWER_SECONDS_MAX, ENDS, STARTS, Cluster, check_exist
+
+ASKS_MAX: Final = 150
+ASK_AGAIN_SECONDS: Final = 0.1
 
 
 class Input:
@@ -65,9 +69,22 @@ class Input:
         # A consumer, since it waits for a group's coordinator that is still loading; it never joins the group.
         consumer = Consumer({**self._cluster.settings, "group.id": topics.incidents_app(self._tenant)})
         try:
-            found = consumer.committed([TopicPartition(*place) for place in self._places], ANSWER_SECONDS_MAX)
-        except KafkaException as error:
-            raise failure(error.args[0], "asking where the incidents service stands") from error
+            found = self._ask(consumer)
         finally:
             consumer.close()
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+    def _ask(self, consumer: Consumer) -> list[TopicPartition]:
+        """The group's offsets. A broker that has just started may say for a while that others coordinate."""
+        wanted = [TopicPartition(*place) for place in self._places]
+        for _ in range(ASKS_MAX):
+            try:
+                found: list[TopicPartition] = consumer.committed(wanted, ANSWER_SECONDS_MAX)
+                return found
+            except KafkaException as error:
+                problem = error.args[0]
+                if not problem.retriable():
+                    raise failure(problem, "asking where the incidents service stands") from error
+                last = error
+            consumer.poll(ASK_AGAIN_SECONDS)
+        raise failure(last.args[0], "asking where the incidents service stands") from last
