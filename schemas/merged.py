@@ -146,6 +146,15 @@ SCHEMA = FlatSchema(
 )
 
 
+LENGTH_NS_MAX = 2**60
+
+
+def length_ns(duration_ns: I64) -> I64:
+    """Durations as the order sees them: 0 where the end is unknown, and within 0 to 36 years, so that an end never
+    lies before its begin or beyond int64. What a producer stated stays in the column."""
+    return np.where(duration_ns == c.NULL_I64, 0, np.clip(duration_ns, 0, LENGTH_NS_MAX))
+
+
 @dataclass(frozen=True, eq=False)
 class Merged:
     """One part of a merged window: header fields, string table, packed columns by name."""
@@ -217,9 +226,8 @@ class Merged:
         return self._escaped(name, widen(self.data[name]))
 
     def duration_ns(self) -> I64:
-        """Length of each row on its own clock; 0 where the end is unknown (one point)."""
-        wide = self.wide("duration_ns")
-        return np.where(wide == c.NULL_I64, 0, wide)
+        """Length of each row on its own clock; 0 where the end is unknown (one point). See length_ns."""
+        return length_ns(self.wide("duration_ns"))
 
     def time_ns(self) -> I64:
         """Mapped time (TAI): by the clock's map, or the append time of the input where there is no map."""

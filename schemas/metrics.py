@@ -104,6 +104,14 @@ TASKS: Final = (
     Metric("unmatched", "counter", "endpoints", "Endpoints given up alone.", ("kind", "role"), MERGE),
     Metric("collectives_incomplete", "counter", "operations", "Collectives with members missing.", (), MERGE),
     Metric(
+        "collectives_unknown",
+        "counter",
+        "operations",
+        "Collectives without edges: operation or root unknown.",
+        (),
+        MERGE,
+    ),
+    Metric(
         "watermark_ns", "gauge", "ns", "Least time (TAI) up to which a scope is out.", (), WINDOWED, "min"
     ),
     Metric("scopes_closed", "counter", "scopes", "Scopes whose sources are all final.", (), MERGE),

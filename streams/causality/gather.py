@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from schemas import columns as c
 from schemas.batch import I64
+from schemas.merged import length_ns
 from streams.causality.intake import Part
 from streams.causality.sources import DEVICE_ROWS, Sources
 from streams.kernels.rows import stable_by
@@ -41,8 +42,8 @@ class Window:
 
     @property
     def length_ns(self) -> I64:
-        """Duration with 0 for an unknown end."""
-        return np.where(self.duration == c.NULL_I64, 0, self.duration)
+        """Duration as the order sees it."""
+        return length_ns(self.duration)
 
 
 def _each(parts: Sequence[Part], name: str, null: int, dtype: Any) -> Array:
@@ -75,7 +76,12 @@ def gather(parts: Sequence[Part], sources: Sources) -> Window:
     sizes = np.array([len(part) for part in parts], np.int64)
     start = np.concatenate(([0], np.cumsum(sizes)))
     source = np.concatenate([part.source for part in parts])
+    seq = np.concatenate([part.seq for part in parts])
     layout, _ = stable_by(sources.name_order()[source], len(sources))
+    by_source, by_seq = source[layout], seq[layout]
+    if ((by_source[1:] == by_source[:-1]) & (by_seq[1:] < by_seq[:-1])).any():
+        # Entries of one source that lie crosswise in a batch.
+        layout = np.lexsort((seq, sources.name_order()[source]))
     durations = []
     raws = []
     for part in parts:
@@ -94,7 +100,7 @@ def gather(parts: Sequence[Part], sources: Sources) -> Window:
         part_start=start,
         source=source,
         clock=clock[layout],
-        seq=np.concatenate([part.seq for part in parts])[layout],
+        seq=seq[layout],
         time_ns=time_ns,
         raw_ns=np.concatenate(raws)[layout],
         duration=duration,
@@ -122,7 +128,7 @@ def _chain(
     same = (source[1:] == source[:-1]) & ordered
     gpu = sources.table["family"][source[1:]] == 0
     device = gpu & DEVICE_ROWS[kind[1:]] & DEVICE_ROWS[kind[:-1]]
-    apart = time_ns[1:] >= time_ns[:-1] + np.where(duration[:-1] == c.NULL_I64, 0, duration[:-1])
+    apart = time_ns[1:] >= time_ns[:-1] + length_ns(duration[:-1])
     chain[1:] = np.where(same, np.where(device & apart & ~loose[1:] & ~loose[:-1], 2, 1), 0)
     return chain
 

@@ -6,6 +6,7 @@ polls, restarts and workers do not show in the output. The append time of a reco
 
 import heapq
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,8 @@ from schemas.metrics import Value
 from schemas.processor import Output, Record, Ref
 from streams.arrays import pack_state, unpack_state
 from streams.causality import state
-from streams.causality.scope import NEVER, Scope
+from streams.causality.gate import NEVER
+from streams.causality.scope import Budget, Scope
 from streams.causality.settings import MergeSettings
 from streams.counts import Counts
 from streams.windows import dead_letter
@@ -54,15 +56,18 @@ class MergeTask:
         self._scopes: dict[str, Scope] = {}
         self._next: dict[str, int] = {}
         self._now_ms = -1
-        self._deadlines: list[tuple[int, str]] = []
-        self._loose_refs: dict[tuple[int, int], bool] = {}  # by (offset, first row) of the snapshot's refs
+        self._budget = Budget()
+        self._deadlines: list[tuple[int, str]] = []  # a heap; those that are not in _planned are void
+        self._planned: dict[str, int] = {}
+        self._policy_version = 0
+        self._loose_refs: dict[tuple[int, int], int] = {}  # window, by (offset, first row) of the snapshot's refs
         if snapshot is not None:
             meta, arrays = unpack_state(snapshot)
             self._next = dict(meta["next"])
             self._now_ms = meta["now_ms"]
-            self._loose_refs = {(offset, first): True for offset, first in meta["loose"]}
-            for part in meta["scopes"]:
-                scope = state.load(part, arrays, partition, settings, self._count)
+            self._policy_version = meta["policy_version"]
+            self._loose_refs = {(offset, first): window for offset, first, window in meta["loose"]}
+            for scope in state.load(meta["scopes"], arrays, self._new_scope):
                 self._scopes[scope.name] = scope
                 self._plan(scope)
 
@@ -87,20 +92,21 @@ class MergeTask:
         except MalformedInput as error:
             out = [self._dead_letter(record, "malformed", str(error))]
         out += self._look()
+        while self._budget.rows > self.settings.rows_held_max:
+            out += max(self._scopes.values(), key=lambda each: (each.held, each.name)).shed()
         return out
 
-    def _scope(self, name: str) -> Scope:
-        scope = self._scopes.get(name)
-        if scope is None:
-            scope = self._scopes[name] = Scope(name, self.partition, self.settings, self._count)
+    def _new_scope(self, name: str) -> Scope:
+        scope = Scope(name, self.partition, self.settings, self._count, self._budget)
+        scope.policy_version = self._policy_version
         return scope
 
     def _data(self, batch: Batch, record: Record) -> list[Output]:
+        scope = self._scopes.get(batch.scope) or self._new_scope(batch.scope)
+        out = scope.accept(batch, record)
+        self._scopes[scope.name] = scope
         self._count("events_in", batch.count)
         self._count("batches_in", 1, batch.family)
-        scope = self._scope(batch.scope)
-        scope.heard(record)
-        out = scope.accept(batch, record)
         out += scope.advance(self._now_ms)
         self._plan(scope)
         return out
@@ -113,7 +119,7 @@ class MergeTask:
             number = int(numbers[row])
             self._count("control_rows", 1, c.Control(kind).name.lower() if kind < len(c.Control) else "unknown")
             if kind == c.Control.OPEN:
-                scope = self._scope(batch.scope)
+                scope = self._scopes.setdefault(batch.scope, self._new_scope(batch.scope))
                 scope.heard(record)
                 scope.open(max(0, number), text)
                 self._plan(scope)
@@ -121,6 +127,7 @@ class MergeTask:
                 for name in sorted(self._scopes):
                     out += self._scopes[name].advance(self._now_ms, flush=True)
             elif kind == c.Control.POLICY:
+                self._policy_version = number
                 for scope in self._scopes.values():
                     scope.policy_version = number
             elif kind == c.Control.LOSS:
@@ -129,30 +136,34 @@ class MergeTask:
 
     def _plan(self, scope: Scope) -> None:
         """Remember when to look at a scope again although nothing of it came."""
-        ttl = scope.last_ms + self.settings.scope_ttl_ms + 1
-        when = ttl if scope.closed else min(scope.deadline_ms, ttl)
-        if when < NEVER:
+        ttl_ms = scope.last_ms + self.settings.scope_ttl_ms + 1
+        when = ttl_ms if scope.closed else min(scope.gate.deadline_ms, ttl_ms)
+        when = max(when, self._now_ms + 1)
+        if when < NEVER and when < self._planned.get(scope.name, NEVER):
+            self._planned[scope.name] = when
             heapq.heappush(self._deadlines, (when, scope.name))
 
     def _look(self) -> list[Output]:
         """Release what append time alone has made ready; drop scopes that were silent for their time to live."""
         out: list[Output] = []
         while self._deadlines and self._deadlines[0][0] <= self._now_ms:
-            _, name = heapq.heappop(self._deadlines)
-            scope = self._scopes.get(name)
-            if scope is None:
+            when, name = heapq.heappop(self._deadlines)
+            if self._planned.get(name) != when:
                 continue
+            del self._planned[name]
+            scope = self._scopes[name]
             out += scope.advance(self._now_ms)
-            if scope.closed and self._now_ms - scope.last_ms > self.settings.scope_ttl_ms:
+            silent = self._now_ms - scope.last_ms > self.settings.scope_ttl_ms
+            if silent and (scope.closed or not len(scope.sources)):
                 del self._scopes[name]
                 self._count("scopes_dropped", 1)
-            elif min(scope.deadline_ms, scope.last_ms + self.settings.scope_ttl_ms + 1) > self._now_ms:
+            else:
                 self._plan(scope)
         return out
 
     def _dead_letter(self, record: Record, reason: str, detail: str) -> Output:
         stated = record.header("tt-count") or b""
-        events = int(stated) if stated.isdigit() else 0
+        events = int(stated) if stated.isdigit() and len(stated) <= 18 else 0
         self._count("deadlettered", max(1, events), reason)
         return dead_letter(self.settings.tenant, record, reason, detail, events)
 
@@ -160,12 +171,12 @@ class MergeTask:
         """Whether rows wait in open windows."""
         return any(scope.buckets for scope in self._scopes.values())
 
-    def _held(self) -> list[tuple[Ref, bool]]:
-        """Every run of rows that is held, and whether it is loose, in order of reloading."""
+    def _held(self) -> list[tuple[Ref, int | None]]:
+        """Every run of rows that is held, and the window of loose ones, in order of reloading."""
         found = [
-            (ref, part.loose)
+            (ref, window if part.loose else None)
             for scope in self._scopes.values()
-            for parts in scope.buckets.values()
+            for window, parts in scope.buckets.items()
             for part in parts
             for ref in part.refs()
         ]
@@ -178,20 +189,21 @@ class MergeTask:
     def snapshot(self) -> bytes:
         """Carry state as of next_offset."""
         arrays: dict[str, Any] = {}
-        scopes = [state.dump(self._scopes[name], arrays) for name in sorted(self._scopes)]
+        scopes = state.dump([self._scopes[name] for name in sorted(self._scopes)], arrays)
         meta = {
             "next": self._next,
             "now_ms": self._now_ms,
-            "loose": [[ref.offset, ref.first] for ref, loose in self._held() if loose],
+            "policy_version": self._policy_version,
+            "loose": [[ref.offset, ref.first, window] for ref, window in self._held() if window is not None],
             "scopes": scopes,
         }
         return pack_state(meta, arrays)
 
     def reload(self, record: Record, first: int, last: int) -> None:
         """Take back rows first..last of a record."""
-        loose = self._loose_refs.get((record.log_offset, first), False)
         batch = decode_batch(record.value or b"")
-        self._scopes[batch.scope].reload(batch, record, first, last, loose)
+        loose_in = self._loose_refs.get((record.log_offset, first))
+        self._scopes[batch.scope].reload(batch, record, first, last, loose_in)
 
     def counters(self) -> Mapping[str, Value]:
         """What was counted since the task was made, and what it holds now."""
@@ -205,8 +217,9 @@ class MergeTask:
 
 
 def _reason(text: str) -> str:
+    """Why a producer lost events, as a metric's label: a short word, for labels must stay few."""
     try:
-        reason = json.loads(text)["reason"]
-    except (ValueError, KeyError, TypeError):
+        reason = str(json.loads(text)["reason"])
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "unstated"
-    return str(reason)
+    return reason if re.fullmatch(r"[a-z][a-z0-9_ -]{0,39}", reason) else "other"

@@ -24,7 +24,7 @@ from streams.causality import edges as e
 from streams.causality.gather import GroupNames, Window, endpoints, gather
 from streams.causality.intake import Part
 from streams.causality.settings import MergeSettings
-from streams.causality.sources import Sources
+from streams.causality.sources import DEVICE_ROWS, Sources
 from streams.clock.book import ClockBook
 from streams.kernels import match
 from streams.kernels.repair import forward
@@ -46,6 +46,7 @@ class Edges:
     unrepaired: int = 0
     unmatched: I64 = field(default_factory=lambda: np.zeros((len(c.EdgeKind), 2), np.int64))
     incomplete: int = 0
+    unknown: int = 0  # collectives of which operation or root is unknown, so that they give no edge
     contradictions: int = 0
 
     def __len__(self) -> int:
@@ -123,12 +124,13 @@ def release(
     found = e.match_endpoints(all_endpoints(own, ahead, past))
     ends = found.ends
     tie = (sources.name_order()[ends["source"]].astype(np.int64) << SEQ_BITS) + ends["seq"]
-    order, given_up = _repair(window, found, tie, start_ns)
+    order, given_up = _repair(window, sources, found, tie, start_ns)
     order_ns, order_end_ns = order[0::2], order[1::2]
     mine = ends["state"] == e.OWN
     ends["order_ns"][mine] = order_ns[ends["row"][mine]]
     ends["order_end_ns"][mine] = order_end_ns[ends["row"][mine]]
     leaves = order_ns < end_ns
+    _remember_tails(window, sources, order_end_ns, leaves)
     cause, cause_verdict = _binding(window, found, tie, clocks, settings)
     out = _out(found, tie, leaves, past, start_ns, start_ns - settings.edge_ttl_ns, clocks, settings)
     out.contradictions = given_up
@@ -151,11 +153,43 @@ def _sides(found: e.Matches) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     return linked & ((shape != match.FROM_ROOT) | found.root), linked & ((shape != match.TO_ROOT) | found.root)
 
 
-def _repair(window: Window, found: e.Matches, tie: I64, floor_ns: int) -> tuple[I64, int]:
+def _device_rows(window: Window, sources: Sources, at: I64) -> NDArray[np.bool_]:
+    """Which of these rows are work of a device's stream, in program order."""
+    source = window.source[at]
+    ordered = (sources.table["flags"][source] & c.SOURCE_ORDERED) != 0
+    gpu = sources.table["family"][source] == 0
+    return ordered & gpu & DEVICE_ROWS[window.kind[at]] & ~window.loose[at]
+
+
+def _after_tails(window: Window, sources: Sources, begin: I64) -> None:
+    """Raise the begin of a stream's first row to the repaired end of the row that left before it, as within a
+    window: unless the two overlap."""
+    source = window.source
+    first = np.flatnonzero(np.concatenate(([True], source[1:] != source[:-1]))) if len(source) else source
+    first = first[_device_rows(window, sources, first)]
+    table, of = sources.table, source[first]
+    apart = table["tail_device"][of] & (window.time_ns[first] >= table["tail_end_ns"][of])
+    first, of = first[apart], of[apart]
+    begin[first] = np.maximum(begin[first], table["tail_order_end_ns"][of])
+
+
+def _remember_tails(window: Window, sources: Sources, order_end_ns: I64, leaves: NDArray[np.bool_]) -> None:
+    """Keep of each source the last row that leaves."""
+    rows = np.flatnonzero(leaves)
+    source = window.source[rows]
+    last = rows[np.append(source[1:] != source[:-1], True)] if len(rows) else rows
+    table, of = sources.table, window.source[last]
+    table["tail_end_ns"][of] = window.time_ns[last] + window.length_ns[last]
+    table["tail_order_end_ns"][of] = order_end_ns[last]
+    table["tail_device"][of] = _device_rows(window, sources, last)
+
+
+def _repair(window: Window, sources: Sources, found: e.Matches, tie: I64, floor_ns: int) -> tuple[I64, int]:
     """Repaired points (2 x rows) of the window, and constraints given up in cycles."""
     ends = found.ends
     length = window.length_ns
     begin = np.where(window.loose, floor_ns, np.maximum(window.time_ns, floor_ns))
+    _after_tails(window, sources, begin)
     lower = np.empty(2 * len(window), np.int64)
     lower[0::2] = begin
     lower[1::2] = begin + length
@@ -235,7 +269,8 @@ def _binding(
     at_end = ~of_join & (ends["point"][cause_at] == c.Point.END)
     value = np.where(at_end, ends["order_end_ns"][cause_at], begin)
     row = ends["row"][effect_at]
-    by = np.lexsort((-tie[cause_at], value, row))
+    at_effect_end = of_join | (ends["point"][effect_at] == c.Point.END)
+    by = np.lexsort((~at_effect_end, ~at_end, -tie[cause_at], value, row))
     last = by[np.append(row[by][1:] != row[by][:-1], True)]
     cause[row[last]] = cause_at[last]
     at_end_last = at_end[last]
@@ -296,9 +331,15 @@ def _out(
     out.incomplete = int((partial & (expected != present)).sum())
     going = (complete | partial)[found.join_of]
     sizes = np.diff(found.member_start)
+    rooted = (found.shape == match.FROM_ROOT) | (found.shape == match.TO_ROOT)
+    has_root = np.zeros(len(found.join_of), np.bool_)
+    np.logical_or.at(has_root, np.repeat(np.arange(len(sizes)), sizes), found.root)
+    whole = ~(partial & (expected != present))[found.join_of]
+    out.unknown = int((going & whole & ((found.shape == match.NO_EDGE) | (rooted & ~has_root))).sum())
     goes = np.repeat(going, sizes)
     keep[found.member[goes]] = False
-    bound = _own_bound(clocks, ends["clock"], ends["begin_ns"])
+    bound = clocks.bound_at(ends["clock"], ends["begin_ns"])
+    bound[bound == c.NULL_I64] = 0
     best = e.other_causes(found, (ends["begin_ns"] - bound)[found.member], tie[found.member])
     rows = goes & (best >= 0)
     join_cause, join_effect = best[rows], found.member[rows]
@@ -322,19 +363,6 @@ def _out(
     missing = np.maximum(0, np.repeat(expected[found.join_of], sizes)[rows] - size)
     _judge_out(out, ends, (cause, effect), (join_cause, join_effect), size, missing, clocks, settings)
     return out
-
-
-def _own_bound(clocks: ClockBook, slot: Array, t_ns: I64) -> I64:
-    """Bound of each stamp against TAI, 0 where none is known."""
-    if not len(clocks):
-        return np.zeros(len(slot), np.int64)
-    safe = np.where(slot < 0, 0, slot)
-    bound = clocks["bound_ns"][safe]
-    known = (slot >= 0) & (bound != c.NULL_I64)
-    growth = clocks["growth_ppb"][safe] * 1e-9
-    age = np.abs(t_ns - clocks["ref_tai_ns"][safe])
-    grown = bound + np.ceil(np.where(growth > 0, growth * age, 0.0)).astype(np.int64)
-    return np.where(known, grown, 0)
 
 
 def _judge_out(

@@ -1,12 +1,8 @@
-"""One scope's merge: rows held by window, when a window may leave, what leaves, what came too late.
+"""One scope's merge: rows held by window, what leaves, what came too late. When a window may leave: gate.py."""
 
-Release, from the log alone (docs/architecture.md, "Windows and release"): window [s, e) leaves when for every
-open source its mapped low watermark less its bound has reached e + B, B being the greatest bound among them.
-Without B an effect whose clock is slow would leave before its cause. Sources that are final, idle (their
-publisher silent for `idle_after` of append time), detached or placed by append time hold nothing back.
-"""
-
+import heapq
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,35 +12,48 @@ from schemas.batch import Batch, select
 from schemas.codec import encode_batch, encode_record
 from schemas.processor import Output, Record
 from schemas.records import Progress
-from schemas.time import append_to_tai
 from streams.arrays import Table
 from streams.causality.edges import pending_table
 from streams.causality.emit import About, parts_of
+from streams.causality.gate import NEVER, Gate
 from streams.causality.gather import GroupNames, Strings
 from streams.causality.intake import Chunk, Part, canonical, split
+from streams.causality.placing import check_times, place, watermarks
 from streams.causality.release import Edges, give_up, release
 from streams.causality.settings import MergeSettings
 from streams.causality.sources import LEAST, Sources, new_rows
-from streams.clock.book import UNKNOWN, ClockBook
-from streams.kernels.rows import take_rows
+from streams.clock.book import ClockBook
+from streams.kernels.rows import raise_windows
 
-NEVER = np.iinfo(np.int64).max
 STRINGS_MAX = 200_000  # texts kept before those no longer used are forgotten
 CLOCKS_MAX = 20_000
+LATE_ROWS_MAX = 60_000  # in one record: each may need a source entry of its own, and those are numbered by u16
 Count = Callable[..., None]
+
+
+@dataclass
+class Budget:
+    """Rows held by all scopes of a partition."""
+
+    rows: int = 0
 
 
 class Scope:
     """The state of one scope. `count(name, n, *labels)` takes everything that is counted."""
 
-    def __init__(self, name: str, partition: int, settings: MergeSettings, count: Count) -> None:
+    def __init__(
+        self, name: str, partition: int, settings: MergeSettings, count: Count, budget: Budget
+    ) -> None:
         self.name, self.partition, self.settings, self.count = name, partition, settings, count
+        self.budget, self.gate = budget, Gate(settings)
         self.sources = Sources()
         self.clocks = ClockBook()
         self.strings = Strings()
         self.groups = GroupNames(self.strings)
         self.past: Table = pending_table()
-        self.buckets: dict[int, list[Part]] = {}
+        self.buckets: dict[int, list[Part]] = {}  # by number of the window
+        self._order: list[int] = []  # a heap of their numbers; some may be gone
+        self.policies: dict[int, int] = {}  # version that each open window was opened under
         self.held = 0
         self.released_to: int | None = None
         self.closed = False
@@ -53,14 +62,13 @@ class Scope:
         self.expected_ranks = self.expected_hosts = self.expected_sources = 0
         self.first_ms = -1
         self.last_ms = -1
-        self.deadline_ms = NEVER  # append time at which to look again without new input
         self.policy_version = 0
         self.late = self.duplicates = self.gaps = self.incomplete = 0
         self.unmatched = np.zeros((len(c.EdgeKind), 2), np.int64)
         self.first_offset = self.last_offset = -1
-        self._blocker = -1  # the source that held the watermark back last time
-        self._blocked_at = LEAST
-        self._reloaded: Chunk | None = None  # the record that reload() took rows of last
+        self._reloaded: tuple[Chunk, Any, Any] | None = None  # the record that reload() took rows of last
+        self._reload_window = np.empty(0, np.int64)
+        self._strings_max, self._clocks_max = STRINGS_MAX, CLOCKS_MAX
 
     # Input
 
@@ -84,25 +92,29 @@ class Scope:
             self.expected_ranks = max(self.expected_ranks, number)
 
     def accept(self, batch: Batch, record: Record) -> list[Output]:
-        """Take a batch of rows; gives what is late. Late rows count as seen."""
-        numbers = self.sources.number(batch)
-        slots = self.clocks.slots_of(batch)
+        """Take a batch of rows; gives what is late. Late rows count as seen.
+
+        Raises MalformedInput, with nothing taken, for times and clocks that can't be meant.
+        """
         data = batch.data
-        skip, duplicates, missing, water = new_rows(
-            self.sources.table["high_water"], numbers, data["src_first_seq"], data["src_last_seq"]
+        slots = self.clocks.slots_of(batch)
+        marks = watermarks(batch, slots, self.clocks)
+        check_times(batch, slots, self.clocks)
+        numbers = self.sources.number(batch)
+        self.heard(record)
+        high_water = self.sources.table["high_water"]
+        skip, duplicates, missing = new_rows(
+            high_water, numbers, data["src_first_seq"], data["src_last_seq"]
         )
-        self.sources.table["high_water"][:] = water
         self.duplicates += duplicates
         self.gaps += missing
         self.count("duplicates", duplicates)
         self.count("gaps", missing)
-        self.sources.advance(batch, numbers, slots, self.clocks, record.append_ms)
-        if (data["src_flags"] & c.SOURCE_LIVE).any():
-            self.sources.detach(self.settings.skew_max_ns)
+        self.sources.advance(batch, numbers, slots, marks, record.append_ms, self.settings.skew_max_ns)
         if not batch.count:
             return []
         chunk = self._chunk(batch, record, numbers, slots)
-        seq, time_ns, keep = self._place(chunk, skip)
+        seq, time_ns, keep = place(chunk, skip, self.clocks)
         if self.closed:
             return self._late(batch, np.flatnonzero(keep), "closed") if keep.any() else []
         detached = self.sources.table["detached"][numbers][data["source"]]
@@ -110,28 +122,35 @@ class Scope:
         rows = np.flatnonzero(keep & ~detached)
         out: list[Output] = []
         if self.released_to is not None:
-            unplaced = self.sources.placed_by_append(self.clocks)[numbers][data["source"]]
-            too_late = (time_ns[rows] < self.released_to) & ~unplaced[rows]
+            placed = self.clocks.map_of(slots)[3][data["source"][rows]]
+            too_late = (time_ns[rows] < self.released_to) & placed
             if too_late.any():
                 out = self._late(batch, rows[too_late], "late")
                 rows = rows[~too_late]
-        self._hold(chunk, rows, seq, time_ns, loose=False)
+        self._hold(chunk, rows, seq, time_ns, self._windows(chunk, rows, time_ns), loose=False)
         if len(loose):
             self.count("detached_rows", len(loose), "skew")
-            self._hold(chunk, loose, seq, time_ns, loose=True)
-        if self.held > self.settings.rows_held_max:
-            out += self._shed()
+            window = np.full(len(loose), self._open_window(time_ns[loose]), np.int64)
+            self._hold(chunk, loose, seq, time_ns, window, loose=True)
         return out
 
-    def reload(self, batch: Batch, record: Record, first: int, last: int, loose: bool) -> None:
-        """Take rows first..last back after a restart, without counting or lateness."""
-        known = self._reloaded
-        if known is None or known.read_offset != record.log_offset:
+    def reload(self, batch: Batch, record: Record, first: int, last: int, loose_in: int | None) -> None:
+        """Take rows first..last back after a restart, without counting or lateness; loose ones with their window."""
+        if self._reloaded is None or self._reloaded[0].read_offset != record.log_offset:
             numbers, slots = self.sources.number(batch), self.clocks.slots_of(batch)
-            known = self._reloaded = self._chunk(batch, record, numbers, slots)
-        none = np.full(batch.table_len("src"), np.iinfo(np.int64).min, np.int64)
-        seq, time_ns, _ = self._place(known, none)
-        self._hold(known, np.arange(first, last + 1), seq, time_ns, loose)
+            chunk = self._chunk(batch, record, numbers, slots)
+            none = np.full(batch.table_len("src"), np.iinfo(np.int64).min, np.int64)
+            seq, time_ns, _ = place(chunk, none, self.clocks)
+            self._reloaded = chunk, seq, time_ns
+        chunk, seq, time_ns = self._reloaded
+        rows = np.arange(first, last + 1)
+        if loose_in is not None:
+            window = np.full(len(rows), loose_in, np.int64)
+        else:
+            if not len(self._reload_window):
+                self._reload_window = np.full(len(self.sources), LEAST, np.int64)
+            window = self._windows(chunk, rows, time_ns, self._reload_window)
+        self._hold(chunk, rows, seq, time_ns, window, loose=loose_in is not None)
 
     def _chunk(self, batch: Batch, record: Record, numbers: Any, slots: Any) -> Chunk:
         return Chunk(
@@ -146,47 +165,44 @@ class Scope:
             self.strings.numbers(batch.strings),
         )
 
-    def _place(self, chunk: Chunk, skip: Any) -> tuple[Any, Any, Any]:
-        """(sequence number, TAI time, whether new) of every row of a batch."""
-        batch, slots = chunk.batch, chunk.clock_of
-        data, clocks = batch.data, self.clocks
-        safe = np.where(slots < 0, 0, slots)
-        lacking = slots < 0 if len(clocks) else np.ones(len(slots), np.bool_)
-        if len(clocks):
-            ref, tai = clocks["ref_ns"][safe], clocks["ref_tai_ns"][safe]
-            rate = clocks["rate_ppb"][safe] * 1e-9
-            lacking = lacking | ~clocks["placed"][safe]
-        else:
-            ref = tai = np.zeros(len(slots), np.int64)
-            rate = np.zeros(len(slots), np.float64)
-        seq, time_ns = np.empty(batch.count, np.int64), np.empty(batch.count, np.int64)
-        keep = np.empty(batch.count, np.bool_)
-        take_rows(
-            data["source"], data["raw_dt"], data["src_first_seq"], skip, data["src_base_ns"],
-            ref, tai, rate, seq, time_ns, keep,
-        )  # fmt: skip
-        if batch.table_len("esc") and "raw_dt" in batch.strings:
-            delta = batch.raw_ns() - ref[data["source"]]
-            time_ns = tai[data["source"]] + delta + np.rint(delta * rate[data["source"]]).astype(np.int64)
-        if lacking.any():
-            time_ns[lacking[data["source"]]] = append_to_tai(chunk.append_ms)
-        return seq, time_ns, keep
+    def _windows(self, chunk: Chunk, rows: Any, time_ns: Any, last: Any = None) -> Any:
+        """Window of each row: that of its time, but none that has left, and none before an earlier row's.
 
-    def _hold(self, chunk: Chunk, rows: Any, seq: Any, time_ns: Any, loose: bool) -> None:
-        """Put rows into the windows they fall in; rows below the released end go to the window that is open."""
+        A row of an ordered source follows the row before it, so its place in the order can't be in an earlier
+        window even where a clock went back. `last` is the last window by source.
+        """
+        window = time_ns[rows] // self.settings.window_ns
+        if self.released_to is not None:
+            window = np.maximum(window, self.released_to // self.settings.window_ns)
+        source = chunk.source_of[chunk.batch.data["source"][rows]]
+        if last is None:
+            last = self.sources.table["window"]
+        raise_windows(source, (self.sources.table["flags"] & c.SOURCE_ORDERED) != 0, last, window)
+        return window
+
+    def _hold(self, chunk: Chunk, rows: Any, seq: Any, time_ns: Any, window: Any, loose: bool) -> None:
+        """Put rows into their windows."""
         if not len(rows):
             return
-        length = self.settings.window_ns
-        time = time_ns[rows]
-        window = time // length
-        if loose:
-            window = np.full(len(rows), self._open_window(time), np.int64)
-        elif self.released_to is not None:
-            window = np.maximum(window, self.released_to // length)
         source = chunk.source_of[chunk.batch.data["source"][rows]]
-        for place, part in split(chunk, rows.astype(np.int32), source, seq[rows], time, window, loose):
-            self.buckets.setdefault(place, []).append(part)
-        self.held += len(rows)
+        for number, part in split(
+            chunk, rows.astype(np.int32), source, seq[rows], time_ns[rows], window, loose
+        ):
+            self._bucket(number).append(part)
+        self._holds(len(rows))
+
+    def _bucket(self, window: int) -> list[Part]:
+        """The rows of a window, which is opened if need be."""
+        bucket = self.buckets.get(window)
+        if bucket is None:
+            bucket = self.buckets[window] = []
+            heapq.heappush(self._order, window)
+            self.policies.setdefault(window, self.policy_version)
+        return bucket
+
+    def _holds(self, rows: int) -> None:
+        self.held += rows
+        self.budget.rows += rows
 
     def _open_window(self, time: Any) -> int:
         """The window open at this place in the log."""
@@ -200,36 +216,36 @@ class Scope:
         """Rows that can't be merged any more, as records of the topic `late`."""
         self.late += len(rows)
         self.count("late", len(rows), reason)
-        part = select(batch, rows)
-        headers = (
-            ("tt-family", batch.family.encode()),
-            ("tt-count", str(part.count).encode()),
-            ("tt-scope", self.name.encode()),
-            ("tt-reason", reason.encode()),
-        )
-        return [Output("late", self.name.encode(), encode_batch(part), headers)]
-
-    def _shed(self) -> list[Output]:
-        """Too many rows held: the source furthest ahead loses those of its last window to `late`."""
-        out: list[Output] = []
-        while self.held > self.settings.rows_held_max:
-            last = max(self.buckets)
-            parts = canonical(self.buckets.pop(last))
-            newest = max(
-                (int(part.time_ns.max()), self.sources.names[int(part.source[part.time_ns.argmax()])], k)
-                for k, part in enumerate(parts)
+        out = []
+        for cut in range(0, len(rows), LATE_ROWS_MAX):
+            part = select(batch, rows[cut : cut + LATE_ROWS_MAX])
+            headers = (
+                ("tt-family", batch.family.encode()),
+                ("tt-count", str(part.count).encode()),
+                ("tt-scope", self.name.encode()),
+                ("tt-reason", reason.encode()),
             )
-            furthest = int(parts[newest[2]].source[parts[newest[2]].time_ns.argmax()])
-            kept = []
-            for part in parts:
-                mine = part.source == furthest
-                if mine.any():
-                    out += self._late(part.chunk.batch, np.sort(part.rows[mine]).astype(np.int64), "future")
-                    self.held -= int(mine.sum())
-                if not mine.all():
-                    kept.append(part.only(~mine))
-            if kept:
-                self.buckets[last] = kept
+            out.append(Output("late", self.name.encode(), encode_batch(part), headers))
+        return out
+
+    def shed(self) -> list[Output]:
+        """Too many rows are held: the source furthest ahead loses those of its last window to `late`."""
+        out: list[Output] = []
+        last = max(self.buckets)
+        parts = canonical(self.buckets.pop(last))
+        newest = max(int(part.time_ns.max()) for part in parts)
+        by_name = self.sources.name_order()
+        ahead = np.concatenate([part.source[part.time_ns == newest] for part in parts])
+        furthest = ahead[by_name[ahead].argmax()]
+        for part in parts:
+            mine = part.source == furthest
+            if mine.any():
+                out += self._late(part.chunk.batch, np.sort(part.rows[mine]).astype(np.int64), "future")
+                self._holds(-int(mine.sum()))
+            if not mine.all():
+                self._bucket(last).append(part.only(~mine))
+        if last not in self.buckets:
+            self.policies.pop(last, None)
         return out
 
     # Release
@@ -240,10 +256,14 @@ class Scope:
             return
         if not self.joined and not self._join(now_ms, flush):
             return
-        limit, past = self._limit(now_ms, flush)
         length = self.settings.window_ns
-        while self.buckets:
-            window = min(self.buckets)
+        next_end = None if self.released_to is None else self.released_to + length
+        limit, past = self.gate.limit(self.sources, self.clocks, now_ms, next_end, flush)
+        while self._order:
+            window = self._order[0]
+            if window not in self.buckets:
+                heapq.heappop(self._order)
+                continue
             if (window + 1) * length > limit:
                 break
             yield from self._release(window, past)
@@ -261,52 +281,16 @@ class Scope:
         met = self.opened and self._everybody()
         grace = self.first_ms + self.settings.join_grace_ms
         if not met and not flush and now_ms < grace:
-            self.deadline_ms = grace
+            self.gate.deadline_ms = grace
             return False
         if not met:
             self.count("released_past", self._missing(), "join")
         self.joined = True
         return True
 
-    def _limit(self, now_ms: int, flush: bool) -> tuple[int, dict[str, int]]:
-        """(time up to which windows may leave, sources not waited for by reason)."""
-        table = self.sources.table
-        settings = self.settings
-        if (
-            not flush
-            and 0 <= self._blocker < len(table)
-            and table["watermark_ns"][self._blocker] == self._blocked_at
-            and not table["final"][self._blocker]
-            and now_ms < self.deadline_ms
-        ):
-            return (self.released_to if self.released_to is not None else LEAST), {}
-        holds = ~table["final"] & ~self.sources.placed_by_append(self.clocks)
-        heard = np.array(self.sources.heard_ms, np.int64)[table["publisher"]]
-        idle = holds & (heard + settings.idle_after_ms < now_ms)
-        detached = holds & table["detached"] & ~idle
-        waits = holds & ~idle & ~detached
-        past = {"idle": int(idle.sum()), "detached": int(detached.sum())}
-        self._blocker = -1
-        if flush:
-            past["flush"] = int(waits.sum())
-            return NEVER, past
-        self.deadline_ms = int(heard[waits].min()) + settings.idle_after_ms + 1 if waits.any() else NEVER
-        if not waits.any():
-            return NEVER, past
-        bound = np.zeros(len(table), np.int64)
-        if len(self.clocks):
-            slot = table["clock"]
-            known = self.clocks["bound_ns"][np.where(slot < 0, 0, slot)]
-            bound = np.where((slot < 0) | (known == UNKNOWN), 0, np.minimum(known, settings.bound_cap_ns))
-        greatest = int(bound[waits].max())
-        sure = np.where(waits, np.maximum(table["watermark_ns"], LEAST + 10**15) - bound, NEVER)
-        self._blocker = int(sure.argmin())
-        self._blocked_at = int(table["watermark_ns"][self._blocker])
-        return int(sure[self._blocker]) - greatest, past
-
     def _finished(self, now_ms: int) -> bool:
         """Whether every source is final, or the scope has been silent for its time to live."""
-        if self.sources.table["final"].all() and self._everybody():
+        if self.sources.table["final"].all():
             return True
         return now_ms - self.last_ms > self.settings.scope_ttl_ms
 
@@ -323,10 +307,13 @@ class Scope:
         length = self.settings.window_ns
         start, end = window * length, (window + 1) * length
         parts = canonical(self.buckets.pop(window))
+        version = self.policies.pop(window)
+        reach = window + self._lookahead()
+        near = range(window + 1, reach + 1) if reach - window < len(self.buckets) else sorted(self.buckets)
         ahead = [
             part
-            for later in sorted(self.buckets)
-            if later <= window + self._lookahead()
+            for later in near
+            if later <= reach and later in self.buckets
             for part in canonical(self.buckets[later])
             if len(part.endpoints)
         ]
@@ -338,16 +325,16 @@ class Scope:
         for k, part in enumerate(parts):
             mine = stays[done.window.part_start[k] : done.window.part_start[k + 1]]
             if mine.any():
-                self.buckets.setdefault(window + 1, []).append(part.only(mine))
+                self._bucket(window + 1).append(part.only(mine))
         left = int(done.leaves.sum())
-        self.held -= left
+        self._holds(-left)
         self.released_to = end
         for reason, number in past.items():
             self.count("released_past", number, reason)
         self._tell(done.edges)
         self.count("windows", 1)
         self.count("events_out", left)
-        yield from self._records(done, done.edges, done.ends, start, end, sum(past.values()))
+        yield from self._records(done, done.edges, done.ends, start, end, sum(past.values()), version)
         self._tidy()
 
     def _lookahead(self) -> int:
@@ -355,10 +342,10 @@ class Scope:
         return 1 + 2 * self.settings.bound_cap_ns // self.settings.window_ns
 
     def _records(
-        self, done: Any, edges: Edges, ends: dict[str, Any], start: int, end: int, past: int
+        self, done: Any, edges: Edges, ends: dict[str, Any], start: int, end: int, past: int, policy: int
     ) -> Iterator[Output]:
         about = About(
-            self.settings.tenant, self.name, start, end, self.late, past, self.policy_version, self.partition,
+            self.settings.tenant, self.name, start, end, self.late, past, policy, self.partition,
             self.first_offset, self.last_offset,
         )  # fmt: skip
         key = self.name.encode()
@@ -396,7 +383,7 @@ class Scope:
         end = start
         if len(edges):
             end = start + length
-            yield from self._records(None, edges, ends, start, end, 0)
+            yield from self._records(None, edges, ends, start, end, 0, self.policy_version)
         self.closed = True
         self.released_to = end
         yield self._progress(end)
@@ -408,6 +395,7 @@ class Scope:
         self.count("edges_unrepaired", edges.unrepaired)
         self.count("contradictions", edges.contradictions)
         self.count("collectives_incomplete", edges.incomplete)
+        self.count("collectives_unknown", edges.unknown)
         for kind in c.EdgeKind:
             name = kind.name.lower()
             self.count("inversions_raw", int(edges.inversions_raw[kind]), name)
@@ -418,13 +406,17 @@ class Scope:
                 self.count("unmatched", int(edges.unmatched[kind, side]), name, role)
 
     def _tidy(self) -> None:
-        """Keep internal tables from growing for ever."""
-        if len(self.strings.texts) > STRINGS_MAX:
-            chunks = {id(p.chunk): p.chunk for parts in self.buckets.values() for p in parts}
-            self.strings.compact([*(chunk.strings for chunk in chunks.values()), self.past["group"]])
-        if len(self.clocks) > CLOCKS_MAX:
-            chunks = {id(p.chunk): p.chunk for parts in self.buckets.values() for p in parts}
-            used = [self.sources.table["clock"], self.past["clock"], *(ch.clock_of for ch in chunks.values())]
+        """Keep internal tables from growing for ever. Each look costs as much as they hold, so it has to pay."""
+        if len(self.strings.texts) > self._strings_max:
+            self.strings.compact([*(chunk.strings for chunk in self._chunks()), self.past["group"]])
+            self._strings_max = max(STRINGS_MAX, 2 * len(self.strings.texts))
+        if len(self.clocks) > self._clocks_max:
+            used = [self.sources.table["clock"], self.past["clock"], *(ch.clock_of for ch in self._chunks())]
             new = self.clocks.compact(np.concatenate(used).astype(np.int64))
             for array in used:
                 array[:] = np.where(array < 0, -1, new[array])
+            self._clocks_max = max(CLOCKS_MAX, 2 * len(self.clocks))
+
+    def _chunks(self) -> list[Chunk]:
+        """Every record of which rows are held."""
+        return list({id(p.chunk): p.chunk for parts in self.buckets.values() for p in parts}.values())

@@ -20,7 +20,7 @@ class MergeSettings:
     bound_cap_ns: int = 50 * MS  # greatest bound that a release waits for
     scope_ttl_ms: int = 3_600_000  # log time after which a silent scope is dropped
     edge_ttl_ns: int = 30 * S  # event time after which an unmatched endpoint is given up
-    rows_held_max: int = 4_000_000  # in one partition
+    rows_held_max: int = 4_000_000  # by all scopes of a partition; the scope that holds most gives way
     pending_max: int = 4_000_000  # endpoints waiting in one scope
     epsilon_max: float = 1e-6  # statistical bounds that fail more often than this prove nothing
     part_bytes_max: int = 480 * 1024

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from schemas import columns as c
 from schemas.batch import I64, Batch
+from schemas.errors import MalformedInput
 from schemas.merged import FAMILY_CODES
 from schemas.time import append_to_tai
 from streams.arrays import Table
@@ -14,6 +15,7 @@ from streams.clock.book import ClockBook
 
 I32 = NDArray[np.int32]
 UNKNOWN = c.NULL_I64
+KNOWN_BYTES_MAX = 16 * 1024 * 1024
 LEAST = np.iinfo(np.int64).min + 1  # a watermark that promises nothing
 DEVICE_ROWS = np.zeros(256, np.bool_)
 DEVICE_ROWS[[c.GpuKind.KERNEL, c.GpuKind.MEMCPY, c.GpuKind.MEMSET, c.GpuKind.COLLECTIVE]] = True
@@ -34,6 +36,10 @@ class Sources:
             skew_ns=(np.int64, 0),  # watermark less append time
             final=(np.bool_, False),
             detached=(np.bool_, False),
+            window=(np.int64, LEAST),  # of the last row held, if the source is ordered: no later row goes before it
+            tail_end_ns=(np.int64, LEAST),  # of the last row that left: its end as mapped and as repaired, and
+            tail_order_end_ns=(np.int64, LEAST),  # whether it was device work, after which the next one waits
+            tail_device=(np.bool_, False),
         )
         self.names: list[str] = []
         self.hosts: list[str] = []
@@ -44,6 +50,8 @@ class Sources:
         self._latest: dict[str, int] = {}
         self._publisher: dict[str, int] = {}
         self._known: dict[tuple[bytes, bytes, tuple[str, ...]], I32] = {}
+        self._known_bytes = 0
+        self._skew_least, self._skew_most = -LEAST, LEAST  # of live sources; wider than it is, never narrower
         self._rank_by_name: I32 | None = None
 
     def __len__(self) -> int:
@@ -63,22 +71,39 @@ class Sources:
         return len(np.unique(ranks[ranks != c.NULL_I32])), len(set(self.hosts))
 
     def number(self, batch: Batch) -> I32:
-        """Number of each entry of the batch's source table; new sources are added."""
+        """Number of each entry of the batch's source table; new sources are added.
+
+        Raises MalformedInput, before anything is added, where a source is known as one of another family.
+        """
         data = batch.data
         key = (data["src_name"].tobytes(), data["src_incarnation"].tobytes(), batch.strings)
         known = self._known.get(key)
         if known is None:
-            if len(self._known) > 4096:
+            entries = range(batch.table_len("src"))
+            found = [self._number.get(self._identity(batch, entry), -1) for entry in entries]
+            self._check_family(batch, np.array([number for number in found if number >= 0], np.int32))
+            found = [self._one(batch, entry) for entry in entries]
+            self._known_bytes += 12 * len(found) + sum(map(len, batch.strings))
+            if self._known_bytes > KNOWN_BYTES_MAX:
                 self._known.clear()
-            known = self._known[key] = np.array(
-                [self._one(batch, entry) for entry in range(batch.table_len("src"))], np.int32
-            )
+                self._known_bytes = 0
+            known = self._known[key] = np.array(found, np.int32)
+        else:
+            self._check_family(batch, known)
         return known
+
+    def _check_family(self, batch: Batch, numbers: I32) -> None:
+        if (self.table["family"][numbers] != FAMILY_CODES.index(batch.family)).any():
+            raise MalformedInput(f"a source of another family has rows of family {batch.family}", "src_name")
+
+    @staticmethod
+    def _identity(batch: Batch, entry: int) -> tuple[str, int]:
+        data = batch.data
+        return batch.strings[data["src_name"][entry]], int(data["src_incarnation"][entry])
 
     def _one(self, batch: Batch, entry: int) -> int:
         data = batch.data
-        name = batch.strings[data["src_name"][entry]]
-        incarnation = int(data["src_incarnation"][entry])
+        name, incarnation = self._identity(batch, entry)
         number = self._number.get((name, incarnation))
         if number is not None:
             return number
@@ -105,33 +130,44 @@ class Sources:
         self.heard_ms[place] = max(append_ms, self.heard_ms[place])
         return place
 
-    def advance(self, batch: Batch, numbers: I32, slots: I32, clocks: ClockBook, append_ms: int) -> None:
-        """Take watermarks, flags and clocks from a batch's source table."""
+    def advance(
+        self, batch: Batch, numbers: I32, slots: I32, mapped: I64, append_ms: int, skew_max_ns: int
+    ) -> None:
+        """Take flags, clocks and watermarks (`mapped`: TAI, UNKNOWN without one) from a batch's source table."""
         table, data = self.table, batch.data
-        publisher = self.heard(batch, append_ms)
-        table["publisher"][numbers] = publisher
+        table["publisher"][numbers] = self.heard(batch, append_ms)
         table["flags"][numbers] = data["src_flags"]
         table["clock"][numbers] = slots
-        stated = data["src_low_watermark_ns"]
-        has = (stated != UNKNOWN) & (slots >= 0)
-        safe = np.where(slots >= 0, slots, 0)
-        if len(clocks):
-            delta = np.where(has, stated, 0) - clocks["ref_ns"][safe]
-            mapped = clocks["ref_tai_ns"][safe] + delta + np.rint(delta * (clocks["rate_ppb"][safe] * 1e-9)).astype(np.int64)
-            has &= clocks["placed"][safe]
-            np.maximum.at(table["watermark_ns"], numbers[has], mapped[has])
-            table["skew_ns"][numbers[has]] = mapped[has] - append_to_tai(append_ms)
+        has = mapped != UNKNOWN
+        np.maximum.at(table["watermark_ns"], numbers[has], mapped[has])
+        skew = mapped[has] - append_to_tai(append_ms)
+        table["skew_ns"][numbers[has]] = skew
         np.logical_or.at(table["final"], numbers, (data["src_flags"] & c.SOURCE_FINAL) != 0)
+        live = (data["src_flags"][has] & c.SOURCE_LIVE) != 0
+        if live.any():
+            self._skew_least = min(self._skew_least, int(skew[live].min()))
+            self._skew_most = max(self._skew_most, int(skew[live].max()))
+        if self._skew_most - self._skew_least > skew_max_ns:
+            self._detach(skew_max_ns)
 
-    def detach(self, skew_max_ns: int) -> None:
-        """Set apart live sources whose time is too far from the median of the live sources (of three or more)."""
-        live = (self.table["flags"] & c.SOURCE_LIVE) != 0
-        live &= ~self.table["final"] & (self.table["watermark_ns"] > LEAST)
-        if live.sum() < 3:
-            self.table["detached"][:] = False
+    def _detach(self, skew_max_ns: int) -> None:
+        """Set apart live sources whose time is too far from the median of the live sources (of three or more).
+
+        While all live sources lie within `skew_max_ns`, none can be: `advance` looks at the whole only beyond.
+        """
+        table = self.table
+        live = (table["flags"] & c.SOURCE_LIVE) != 0
+        live &= ~table["final"] & (table["watermark_ns"] > LEAST)
+        skew = table["skew_ns"]
+        if not live.any():
+            table["detached"][:] = False
+            self._skew_least, self._skew_most = -LEAST, LEAST
             return
-        skew = self.table["skew_ns"]
-        self.table["detached"][:] = live & (np.abs(skew - np.median(skew[live])) > skew_max_ns)
+        self._skew_least, self._skew_most = int(skew[live].min()), int(skew[live].max())
+        if live.sum() < 3:
+            table["detached"][:] = False
+            return
+        table["detached"][:] = live & (np.abs(skew - np.median(skew[live])) > skew_max_ns)
 
     def placed_by_append(self, clocks: ClockBook) -> NDArray[np.bool_]:
         """Sources whose clock has no map to TAI: their rows are placed by append time and hold nothing."""
@@ -155,32 +191,30 @@ class Sources:
             out._number[name, incarnation] = number
             out._latest[name] = number
         out._publisher = {name: place for place, name in enumerate(out.publishers)}
+        out._skew_least, out._skew_most = LEAST, -LEAST  # unknown: look at the whole next time
         return out
 
 
-def new_rows(high_water: I64, numbers: I32, first: I64, last: I64) -> tuple[I64, int, int, I64]:
-    """Which rows of each source entry were not seen before.
+def new_rows(high_water: I64, numbers: I32, first: I64, last: I64) -> tuple[I64, int, int]:
+    """Which rows of each source entry were not seen before; `high_water`, by source, is raised.
 
     Entries are taken in order (a source may have several). Returns (least new sequence number by entry,
-    duplicates, missing rows, high water by source afterwards).
+    duplicates, missing rows).
     """
-    water = high_water.copy()
-    skip = np.empty(len(first), np.int64)
-    duplicates = missing = 0
+    rows = last - first + 1
+    has = rows > 0
     if len(np.unique(numbers)) == len(numbers):
-        skip[:] = water[numbers] + 1
-        rows = last - first + 1
-        has = rows > 0
+        skip: I64 = high_water[numbers] + 1
         duplicates = int(np.clip(skip - first, 0, rows)[has].sum())
         missing = int(np.clip(first - skip, 0, None)[has].sum())
-        water[numbers[has]] = np.maximum(water[numbers[has]], last[has])
-        return skip, duplicates, missing, water
-    for entry in range(len(first)):
-        source = numbers[entry]
-        skip[entry] = water[source] + 1
-        rows_here = int(last[entry] - first[entry] + 1)
-        if rows_here > 0:
-            duplicates += min(rows_here, max(0, int(skip[entry] - first[entry])))
+        high_water[numbers[has]] = np.maximum(high_water[numbers[has]], last[has])
+        return skip, duplicates, missing
+    skip = np.empty(len(first), np.int64)
+    duplicates = missing = 0
+    for entry, source in enumerate(numbers.tolist()):
+        skip[entry] = high_water[source] + 1
+        if has[entry]:
+            duplicates += min(int(rows[entry]), max(0, int(skip[entry] - first[entry])))
             missing += max(0, int(first[entry] - skip[entry]))
-            water[source] = max(water[source], last[entry])
-    return skip, duplicates, missing, water
+            high_water[source] = max(high_water[source], last[entry])
+    return skip, duplicates, missing

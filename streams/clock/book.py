@@ -11,6 +11,7 @@ between them. Where there is no common root, or a bound is unknown, there is non
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +19,12 @@ from numpy.typing import NDArray
 from schemas import columns as c
 from schemas.batch import Batch
 from schemas.time import NS, TAI, TAI_UTC_DEFAULT_S, utc_to_tai
+from streams.clock.statement import LATEST_NS, Line, Statement, Step, Value, integer, named, resolve
 
 I64 = NDArray[np.int64]
 DEPTH = 4  # clocks from a stamp to its root: GPU, system clock, PHC, grandmaster; TAI is the end of the chain
 UNKNOWN = c.NULL_I64
+KNOWN_BYTES_MAX = 16 * 1024 * 1024
 ARRAYS = (
     ("ref_ns", np.int64, ()),
     ("ref_tai_ns", np.int64, ()),
@@ -52,144 +55,121 @@ class ClockBook:
     """The clock slots of one scope."""
 
     def __init__(self) -> None:
-        self.rows: list[list[tuple[int | float | str | None, ...]]] = []  # statements up to the root, by slot
+        self.rows: list[Statement] = []  # the clock's statement and those of its parents, up to the root, by slot
+        self._leaps: list[int] = []
         self._array = {name: np.empty((0, *shape), dtype) for name, dtype, shape in ARRAYS}
         self._size = 0
         self._nodes: dict[tuple[str, int], int] = {}
-        self._slots: dict[bytes, int] = {}
+        self._slots: dict[tuple[Statement, int], int] = {}
+        self._known: dict[tuple[bytes, tuple[str, ...]], NDArray[np.int32]] = {}
+        self._known_bytes = 0
+        self._content: dict[int, tuple[str, int]] = {}
 
     def __len__(self) -> int:
         return self._size
 
-    def __getitem__(self, name: str) -> NDArray[np.generic]:
+    def __getitem__(self, name: str) -> NDArray[Any]:
         """An array by slot; see ARRAYS."""
         return self._array[name][: self._size]
 
     def slots_of(self, batch: Batch) -> NDArray[np.int32]:
-        """Slot of each entry of the batch's source table; -1 for a source without a clock."""
+        """Slot of each entry of the batch's source table; -1 for a source without a clock.
+
+        Raises MalformedInput for a clock whose statement can't be meant: a negative bound, a rate that is no
+        number.
+        """
         data = batch.data
         clock = data["src_clock"]
-        base = data["src_base_ns"]
-        out = np.full(len(clock), -1, np.int32)
-        for place in np.unique(clock[clock != c.NULL_U16]):
-            mine = clock == place
-            out[mine] = self._slot(batch, int(place), int(base[mine].max()))
+        used = np.unique(clock[clock != c.NULL_U16])
+        if not len(used):
+            return np.full(len(clock), -1, np.int32)
+        leaps = self._leaps_s(batch, used)
+        packed = [data[column.name].tobytes() for column in c.CLOCKS]
+        key = (b"".join([clock.tobytes(), leaps.tobytes(), *packed]), batch.strings)
+        known = self._known.get(key)
+        if known is None:
+            slots = np.full(c.NULL_U16 + 1, -1, np.int32)
+            slots[used] = self._state(batch, used.tolist(), leaps.tolist())
+            self._known_bytes += len(key[0]) + sum(map(len, batch.strings))
+            if self._known_bytes > KNOWN_BYTES_MAX:
+                self._known.clear()
+                self._known_bytes = 0
+            known = self._known[key] = slots[clock]
+        return known.copy()
+
+    @staticmethod
+    def _leaps_s(batch: Batch, used: NDArray[np.generic]) -> I64:
+        """TAI - UTC for the nominal map of each of these clocks, 0 for those that do not count UTC.
+
+        By the table at the latest stamp or watermark in the batch; 37 s where that lies before the table.
+        """
+        data = batch.data
+        out = np.zeros(len(used), np.int64)
+        scale = data["clk_timescale"][used]
+        utc = (scale == c.Timescale.UTC) | (scale == c.Timescale.UTC_SMEARED)
+        if not utc.any():
+            return out
+        watermark = data["src_low_watermark_ns"]
+        stamp = np.where(data["src_last_seq"] >= data["src_first_seq"], data["src_base_ns"], UNKNOWN)
+        near = np.full(len(data["clk_id"]), UNKNOWN)
+        has = data["src_clock"] != c.NULL_U16
+        np.maximum.at(near, data["src_clock"][has], np.maximum(stamp, watermark)[has])
+        at = np.clip(near[used], 0, LATEST_NS)
+        leap = (utc_to_tai(at) - at) // NS
+        return np.where(utc, np.where(leap == 0, TAI_UTC_DEFAULT_S, leap), out)
+
+    def _state(self, batch: Batch, used: list[int], leaps: list[int]) -> list[int]:
+        """Slots of these entries of the batch's clock table."""
+        columns = []
+        for column in c.CLOCKS:
+            values = batch.data[column.name].tolist()
+            if column.unit == "string":
+                values = [batch.text(value) for value in values]
+            elif column.dtype == "<f8":
+                values = [None if value != value else value for value in values]
+            columns.append(values)
+        table = list(zip(*columns, strict=True))
+        by_name = {row[0]: entry for entry, row in enumerate(table)}
+        out = []
+        for entry, leap in zip(used, leaps, strict=True):
+            chain = [entry]
+            while len(chain) < DEPTH:
+                parent = by_name.get(table[chain[-1]][2])
+                if parent is None or parent in chain:
+                    break
+                chain.append(parent)
+            statement = tuple(table[k] for k in chain)
+            slot = self._slots.get((statement, leap))
+            if slot is None:
+                slot = self._slots[statement, leap] = self._add(statement, leap)
+            out.append(slot)
         return out
 
-    def _slot(self, batch: Batch, place: int, near_ns: int) -> int:
-        chain = self._chain(batch, place)
-        rows = [self._row(batch, entry) for entry in chain]
-        leap = 0
-        first = rows[0]
-        if first[5] in (c.Timescale.UTC, c.Timescale.UTC_SMEARED):
-            leap = self._leap_s(first, near_ns)
-        key = repr((rows, leap)).encode()
-        slot = self._slots.get(key)
-        if slot is None:
-            slot = self._slots[key] = self._add(rows, leap)
-        return slot
-
-    @staticmethod
-    def _leap_s(row: tuple[int | float | str | None, ...], near_ns: int) -> int:
-        """TAI - UTC for the nominal map: the table's; 37 s where the stamp lies before the table."""
-        offset = (int(utc_to_tai(np.int64(near_ns))) - near_ns) // NS  # type: ignore[arg-type]  # 0-d works
-        return offset or TAI_UTC_DEFAULT_S
-
-    @staticmethod
-    def _chain(batch: Batch, place: int) -> list[int]:
-        """Entries of the batch's clock table from a clock up to the last parent that the batch describes."""
-        by_name = {int(name): entry for entry, name in enumerate(batch.data["clk_id"])}
-        chain = [place]
-        while len(chain) < DEPTH:
-            parent = by_name.get(int(batch.data["clk_parent"][chain[-1]]))
-            if parent is None or parent in chain:
-                break
-            chain.append(parent)
-        return chain
-
-    @staticmethod
-    def _row(batch: Batch, entry: int) -> tuple[int | float | str | None, ...]:
-        out: list[int | float | str | None] = []
-        for column in c.CLOCKS:
-            value = batch.data[column.name][entry].item()
-            if column.unit == "string":
-                out.append(batch.text(value))
-            elif value != value:
-                out.append(None)
-            else:
-                out.append(value)
-        return tuple(out)
-
-    def _add(self, rows: list[tuple[int | float | str | None, ...]], leap_s: int) -> int:
-        slot = self._size
-        if slot == len(self._array["ref_ns"]):
-            for name, old in self._array.items():
-                grown = np.empty((max(16, 2 * slot), *old.shape[1:]), old.dtype)
-                grown[:slot] = old
-                self._array[name] = grown
-        self._size += 1
+    def _add(self, rows: Statement, leap_s: int) -> int:
+        line, steps, nodes = resolve(rows, leap_s)
         self.rows.append(rows)
-        # From the root down: the map to TAI, and the chain of bounds.
-        mapped: tuple[int, int, float] | None = None
-        steps: list[tuple[int, float, int, int, float]] = []
-        nodes: list[tuple[str, int]] = []
-        for level in range(len(rows) - 1, -1, -1):
-            row = dict(zip((column.name for column in c.CLOCKS), rows[level], strict=True))
-            name, epoch = str(row["clk_id"]), _int(row["clk_epoch"])
-            scale = _int(row["clk_timescale"])
-            parent = row["clk_parent"]
-            if not nodes:
-                if parent is not None:
-                    nodes = [(str(parent), 0)]
-                elif scale != c.Timescale.ARBITRARY:
-                    nodes = [(TAI, 0)]
-                if nodes == [(TAI, 0)]:
-                    mapped = (0, 0, 0.0)
-            ref, ref_parent = _int(row["clk_ref_ns"]), _int(row["clk_ref_parent_ns"])
-            rate = _float(row["clk_rate_ppb"]) * 1e-9
-            if ref != UNKNOWN and ref_parent != UNKNOWN and mapped is not None:
-                p_ref, p_tai, p_rate = mapped
-                delta = ref_parent - p_ref
-                mapped = (ref, p_tai + delta + round(delta * p_rate), (1 + rate) * (1 + p_rate) - 1)
-            elif scale == c.Timescale.TAI:
-                mapped = (0, 0, 0.0)
-            elif scale in (c.Timescale.UTC, c.Timescale.UTC_SMEARED):
-                mapped = (0, (leap_s or TAI_UTC_DEFAULT_S) * NS, 0.0)
-            else:
-                mapped = None
-            if nodes:
-                as_of = _int(row["clk_as_of_ns"])
-                if as_of != UNKNOWN and mapped is not None:
-                    as_of = mapped[1] + as_of - mapped[0]
-                epsilon = row["clk_epsilon"]
-                steps.insert(
-                    0,
-                    (
-                        _int(row["clk_bound_ns"]),
-                        _float(row["clk_growth_ppb"]) if as_of != UNKNOWN else 0.0,
-                        as_of if as_of != UNKNOWN else 0,
-                        _int(row["clk_assurance"]),
-                        1.0 if epsilon is None else float(epsilon),
-                    ),
-                )
-            nodes.insert(0, (name, epoch))
-        self._write(slot, rows[0], mapped, steps, nodes)
-        return slot
+        self._leaps.append(leap_s)
+        return self._write(rows[0], line, steps, nodes)
 
     def _write(
         self,
-        slot: int,
-        row: tuple[int | float | str | None, ...],
-        mapped: tuple[int, int, float] | None,
-        steps: list[tuple[int, float, int, int, float]],
+        row: tuple[Value, ...],
+        line: Line | None,
+        steps: list[Step],
         nodes: list[tuple[str, int]],
-    ) -> None:
+    ) -> int:
+        slot = self._size
+        if slot == len(self._array["ref_ns"]):
+            for name, old in self._array.items():
+                bigger = np.empty((max(16, 2 * slot), *old.shape[1:]), old.dtype)
+                bigger[:slot] = old
+                self._array[name] = bigger
+        self._size += 1
         array = self._array
-        ref, tai, rate = mapped or (0, 0, 0.0)
+        ref, tai, rate = line or (0, 0, 0.0)
         array["ref_ns"][slot], array["ref_tai_ns"][slot], array["rate_ppb"][slot] = ref, tai, rate * 1e9
-        array["placed"][slot] = mapped is not None
-        names = [column.name for column in c.CLOCKS]
-        array["quantum_ns"][slot] = max(0, _int(row[names.index("clk_quantum_ns")]))
+        array["placed"][slot] = line is not None
+        array["quantum_ns"][slot] = max(0, integer(named(row)["clk_quantum_ns"]))
         array["node"][slot] = -1
         for level, node in enumerate(nodes):
             array["node"][slot, level] = self._nodes.setdefault(node, len(self._nodes))
@@ -206,10 +186,23 @@ class ClockBook:
         total, growth_sum = UNKNOWN, 0.0
         if nodes[-1] == (TAI, 0) and all(step[0] != UNKNOWN for step in steps):
             grown = [math.ceil(step[1] * abs(tai - step[2]) * 1e-9) if step[1] else 0 for step in steps]
-            total = sum(step[0] for step in steps) + (sum(grown) if ref else 0)
+            total = sum(step[0] for step in steps) + sum(grown)
             growth_sum = sum(step[1] for step in steps)
         array["bound_ns"][slot] = total
         array["growth_ppb"][slot] = growth_sum
+        return slot
+
+    def bound_at(self, slots: NDArray[np.generic], t_ns: I64) -> I64:
+        """Greatest error against TAI of stamps by slot and time (TAI); UNKNOWN where there is none."""
+        if not self._size:
+            return np.full(len(slots), UNKNOWN)
+        safe = np.where(slots < 0, 0, slots)
+        bound: I64 = np.where(slots < 0, UNKNOWN, self["bound_ns"][safe])
+        growth = self["growth_ppb"][safe] * 1e-9
+        if growth.any():
+            age = np.abs(t_ns - self["ref_tai_ns"][safe])
+            bound = np.where(bound == UNKNOWN, UNKNOWN, bound + np.ceil(growth * age).astype(np.int64))
+        return bound
 
     def diff_bound(
         self,
@@ -275,36 +268,55 @@ class ClockBook:
         for name, array in self._array.items():
             self._array[name] = array[: self._size][kept]
         self.rows = [self.rows[slot] for slot in kept]
-        self._slots = {key: int(new[slot]) for key, slot in self._slots.items() if new[slot] >= 0}
+        self._leaps = [self._leaps[slot] for slot in kept]
         self._size = len(kept)
+        nodes = self["node"]
+        alive = np.unique(nodes[nodes >= 0])
+        names = list(self._nodes)
+        self._nodes = {names[old]: place for place, old in enumerate(alive.tolist())}
+        nodes[nodes >= 0] = np.searchsorted(alive, nodes[nodes >= 0])
+        self._index()
         return new
+
+    def _index(self) -> None:
+        """Make the look-ups by statement anew."""
+        self._slots = {key: slot for slot, key in enumerate(zip(self.rows, self._leaps, strict=True))}
+        self._known.clear()
+        self._known_bytes = 0
+        self._content.clear()
+
+    def content(self, slot: int) -> tuple[str, int]:
+        """What sorts slots by what they say, not by when it was first said."""
+        known = self._content.get(slot)
+        if known is None:
+            known = self._content[slot] = (repr(self.rows[slot]), self._leaps[slot])
+        return known
+
+    def map_of(self, slots: NDArray[np.int32]) -> tuple[I64, I64, NDArray[np.float64], NDArray[np.bool_]]:
+        """(reference reading, TAI there, rate, whether there is a map) by slot; zeros where there is none."""
+        if not self._size:
+            none = np.zeros(len(slots), np.int64)
+            return none, none, np.zeros(len(slots)), np.zeros(len(slots), np.bool_)
+        safe = np.where(slots < 0, 0, slots)
+        placed = (slots >= 0) & self["placed"][safe]
+        ref, tai = np.where(placed, self["ref_ns"][safe], 0), np.where(placed, self["ref_tai_ns"][safe], 0)
+        return ref, tai, np.where(placed, self["rate_ppb"][safe] * 1e-9, 0.0), placed
 
     def dump(self) -> tuple[list[object], dict[str, NDArray[np.generic]]]:
         """State for a snapshot: JSON part and arrays."""
-        keys = sorted(self._slots, key=self._slots.__getitem__)
         nodes = [[name, epoch] for name, epoch in self._nodes]
-        return [[key.decode() for key in keys], self.rows, nodes], {n: self[n].copy() for n, _, _ in ARRAYS}
+        return [self.rows, self._leaps, nodes], {n: self[n].copy() for n, _, _ in ARRAYS}
 
     @classmethod
     def load(cls, meta: list[object], arrays: dict[str, NDArray[np.generic]]) -> "ClockBook":
         """From `dump`."""
         book = cls()
-        keys, rows, nodes = meta
-        assert isinstance(keys, list) and isinstance(rows, list) and isinstance(nodes, list)
-        book.rows = [[tuple(row) for row in chain] for chain in rows]
+        rows, leaps, nodes = meta
+        assert isinstance(leaps, list) and isinstance(rows, list) and isinstance(nodes, list)
+        book.rows = [tuple(tuple(row) for row in chain) for chain in rows]
+        book._leaps = leaps
         book._array = {name: np.array(arrays[name]) for name, _, _ in ARRAYS}
         book._size = len(book.rows)
         book._nodes = {(name, epoch): place for place, (name, epoch) in enumerate(nodes)}
-        book._slots = {key.encode(): slot for slot, key in enumerate(keys)}
+        book._index()
         return book
-
-
-def _int(value: int | float | str | None) -> int:
-    assert isinstance(value, int)
-    return value
-
-
-def _float(value: int | float | str | None) -> float:
-    assert value is None or isinstance(value, int | float)
-    return 0.0 if value is None else float(value)
-

@@ -64,3 +64,18 @@ def stable_by(rank: I32, n_ranks: int) -> tuple[I64, I64]:
         order[place[r]] = i
         place[r] += 1
     return order, start
+
+
+@njit(cache=True)
+def raise_windows(source: I32, ordered: NDArray[np.bool_], last: I64, window: I64) -> None:
+    """Raise each row's window to that of the row before it of the same source, where the source is ordered.
+
+    source, window: (rows,); ordered: (sources,); last: (sources,) window of each source's last row, carried on.
+    """
+    for i in range(len(source)):
+        s = source[i]
+        if ordered[s]:
+            if window[i] < last[s]:
+                window[i] = last[s]
+            else:
+                last[s] = window[i]

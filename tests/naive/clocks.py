@@ -59,7 +59,9 @@ class Chain:
         if clock.bound_ns is None or not clock.growth_ppb or clock.as_of_ns is None:
             return clock.bound_ns
         line = self.line(level)
-        as_of = clock.as_of_ns if line is None else line[1] + clock.as_of_ns - line[0]
+        if line is None:
+            return None  # a bound that grows from a moment that has no place in TAI
+        as_of = line[1] + clock.as_of_ns - line[0]
         return clock.bound_ns + math.ceil(clock.growth_ppb * 1e-9 * abs(t_ns - as_of))
 
     def to_tai(self, t_ns: int) -> int | None:

@@ -24,27 +24,32 @@ def run(settings: MergeSettings, records: Sequence[Record]) -> tuple[list[Output
     return [output for record in records for output in task.process(record)], task
 
 
-def by_naive(settings: MergeSettings, log: Log) -> dict[str, Said]:
-    """What the naive merge says of each scope."""
+def by_naive(settings: MergeSettings, log: Log) -> tuple[dict[str, Said], Counter[str]]:
+    """What the naive merge says of each scope, and what it counted."""
     merge = NaiveMerge(settings)
     for message in log.messages:
         merge.take(message)
     out: dict[str, Said] = {}
+    counts: Counter[str] = Counter()
     for name, scope in [*merge.ended, *merge.scopes.items()]:
-        _add(out.setdefault(name, _nothing()), _naive_scope(scope))
-    return out
+        said, mine = _naive_scope(scope)
+        counts += mine
+        if any(said.values()):
+            _add(out.setdefault(name, _nothing()), said)
+    return out, +counts
 
 
 def _nothing() -> Said:
-    return {"windows": [], "progress": [], "late": [], "counts": Counter()}
+    return {"windows": [], "progress": [], "late": []}
 
 
 def _add(said: Said, more: Said) -> None:
     for name, value in more.items():
         said[name] += value
+    said["late"].sort()
 
 
-def _naive_scope(scope: NaiveScope) -> Said:
+def _naive_scope(scope: NaiveScope) -> tuple[Said, Counter[str]]:
     counts: Counter[str] = Counter(
         duplicates=scope.duplicates, gaps=scope.gaps, late=len(scope.late_rows), **scope.past
     )
@@ -52,6 +57,7 @@ def _naive_scope(scope: NaiveScope) -> Said:
     for out in scope.out:
         counts["unrepaired"] += out.unrepaired
         counts["incomplete"] += out.incomplete
+        counts["unknown"] += out.unknown
         for kind in range(len(c.EdgeKind)):
             counts[f"raw{kind}"] += out.raw[kind]
             counts[f"after{kind}"] += out.after[kind]
@@ -60,18 +66,18 @@ def _naive_scope(scope: NaiveScope) -> Said:
         if out.end_ns == out.start_ns:
             continue  # the end of a scope with no edge left to tell
         edges = sorted(tuple(vars(edge).values()) for edge in out.edges)
-        windows.append((out.start_ns, out.rows, [tuple(map(_plain, edge)) for edge in edges], out.released_past, out.late))
-    return {
-        "windows": windows, "progress": scope.progress, "late": sorted(scope.late_rows), "counts": +counts,
-    }  # fmt: skip
+        windows.append((out.start_ns, out.rows, [tuple(map(_plain, edge)) for edge in edges], out.released_past, out.late, out.policy))
+    return {"windows": windows, "progress": scope.progress, "late": scope.late_rows}, counts
 
 
 def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-def by_merge(outputs: Sequence[Output], counters: Mapping[str, Any]) -> dict[str, Said]:
-    """What the outputs of the real merge say, in the form of `by_naive`; counters of all scopes go to the first."""
+def by_merge(
+    outputs: Sequence[Output], counters: Mapping[str, Any]
+) -> tuple[dict[str, Said], Counter[str]]:
+    """What the outputs and counters of the real merge say, in the form of `by_naive`."""
     out: dict[str, Said] = {}
     parts: list[Merged] = []
     for output in outputs:
@@ -83,31 +89,31 @@ def by_merge(outputs: Sequence[Output], counters: Mapping[str, Any]) -> dict[str
         record = decode_merged(output.value)
         if not isinstance(record, Merged):
             said["progress"].append((record.released_to_ns, record.closed))
-            said["counts"]["duplicates"] += record.duplicates
-            said["counts"]["gaps"] += record.gaps
             continue
         parts.append(record)
         if record.header["part"] == int(record.header["parts"]) - 1:
             said["windows"].append(window(parts))
             parts = []
-    first = next(iter(out.values()), _nothing())["counts"]
-    first.clear()
-    first["duplicates"], first["gaps"] = counters.get("duplicates", 0), counters.get("gaps", 0)
-    first["unrepaired"] = counters.get("edges_unrepaired", 0)
-    first["incomplete"] = counters.get("collectives_incomplete", 0)
-    first["late"] = sum(counters.get("late", {}).values())
+    return out, +_counted(counters)
+
+
+def _counted(counters: Mapping[str, Any]) -> Counter[str]:
+    names = {
+        "duplicates": "duplicates", "gaps": "gaps", "unrepaired": "edges_unrepaired",
+        "incomplete": "collectives_incomplete", "unknown": "collectives_unknown",
+    }  # fmt: skip
+    counts = Counter({name: counters.get(metric, 0) for name, metric in names.items()})
+    counts["late"] = sum(counters.get("late", {}).values())
     for (reason,), number in counters.get("released_past", {}).items():
         if reason != "join":
-            first[reason] += number
+            counts[reason] += number
     for kind in c.EdgeKind:
         name = kind.name.lower()
-        first[f"raw{kind:d}"] = counters.get("inversions_raw", {}).get((name,), 0)
-        first[f"after{kind:d}"] = counters.get("inversions_after", {}).get((name,), 0)
+        counts[f"raw{kind:d}"] = counters.get("inversions_raw", {}).get((name,), 0)
+        counts[f"after{kind:d}"] = counters.get("inversions_after", {}).get((name,), 0)
         for side, role in enumerate(("cause", "effect")):
-            first[f"unmatched{kind:d}{side}"] = counters.get("unmatched", {}).get((name, role), 0)
-    for said in out.values():
-        said["counts"] = +said["counts"]
-    return out
+            counts[f"unmatched{kind:d}{side}"] = counters.get("unmatched", {}).get((name, role), 0)
+    return counts
 
 
 def identities(output: Output) -> list[tuple[str, int, int]]:
@@ -121,7 +127,7 @@ def identities(output: Output) -> list[tuple[str, int, int]]:
     ]
 
 
-def window(parts: Sequence[Merged]) -> tuple[int, list[Any], list[Any], int, int]:
+def window(parts: Sequence[Merged]) -> tuple[Any, ...]:
     """Rows in order and sorted edges of a window's parts."""
     rows: list[Any] = []
     edges: list[Any] = []
@@ -131,7 +137,8 @@ def window(parts: Sequence[Merged]) -> tuple[int, list[Any], list[Any], int, int
         edges += merged_edges(part)
     assert parts[0].header["rows"] == len(rows)
     head = parts[0].header
-    return parts[0].window_start_ns, rows, sorted(edges), int(head["released_past"]), int(head["late"])
+    counts = (int(head[name]) for name in ("released_past", "late", "policy_version"))
+    return parts[0].window_start_ns, rows, sorted(edges), *counts
 
 
 def _source(part: Merged, entry: int) -> tuple[str, int]:

@@ -61,6 +61,11 @@ class NaiveScope:
     progress: list[tuple[int, bool]] = field(default_factory=list)
     late_rows: list[tuple[str, int, int]] = field(default_factory=list)
     past: Counter[str] = field(default_factory=Counter)
+    policies: dict[int, int] = field(default_factory=dict)  # version under which each open window was opened
+
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self.held.values()))
 
 
 class NaiveMerge:
@@ -72,6 +77,7 @@ class NaiveMerge:
         self.ended: list[tuple[str, NaiveScope]] = []  # dropped after their time to live
         self.now_ms = -1
         self.offset = -1
+        self.policy = 0
 
     def take(self, message: Message) -> None:
         """The next record of the log; afterwards every scope is looked at."""
@@ -91,10 +97,26 @@ class NaiveMerge:
                     else:
                         scope.ranks = max(scope.ranks, number or 0)
                 flush |= kind == c.Control.FLUSH
+                if kind == c.Control.POLICY:
+                    self.policy = number or 0
         for name, scope in list(self.scopes.items()):
             self._advance(scope, flush)
             if self.now_ms - scope.last_ms > self.settings.scope_ttl_ms and (scope.closed or not scope.sources):
                 self.ended.append((name, self.scopes.pop(name)))
+        while sum(scope.rows for scope in self.scopes.values()) > self.settings.rows_held_max:
+            self._shed(max(self.scopes.items(), key=lambda entry: (entry[1].rows, entry[0]))[1])
+
+    def _shed(self, scope: NaiveScope) -> None:
+        """The source furthest ahead loses its rows of the last window."""
+        last = max(scope.held)
+        furthest = max((event.time_ns, event.id[:2]) for event in scope.held[last])[1]
+        gone = [event for event in scope.held[last] if event.id[:2] == furthest]
+        scope.held[last] = [event for event in scope.held[last] if event.id[:2] != furthest]
+        if not scope.held[last]:
+            del scope.held[last]
+            scope.policies.pop(last)
+        scope.late += len(gone)
+        scope.late_rows += [event.id for event in gone]
 
     def _scope(self, name: str, append_ms: int) -> NaiveScope:
         scope = self.scopes.setdefault(name, NaiveScope(append_ms, append_ms))
@@ -189,6 +211,7 @@ class NaiveMerge:
                     window = max(window, known.last_window)
                 known.last_window = window
         scope.held.setdefault(window, []).append(event)
+        scope.policies.setdefault(window, self.policy)
 
     # Release
 
@@ -256,7 +279,7 @@ class NaiveMerge:
         fresh = [Waiting(e, w, max(1, w.size)) for e in [*own, *ahead] for w in e.ends]
         groups = list(groups_of([*scope.pending, *fresh]).values())
         repair(own, groups, start, scope.tails)
-        out = Out(start, end, late=scope.late, released_past=sum(past.values()))
+        out = Out(start, end, late=scope.late, released_past=sum(past.values()), policy=scope.policies.pop(window))
         scope.late = 0
         leaving = [event for event in own if event.order_ns < end]
         leaving.sort(key=lambda event: (event.order_ns, event.id))
@@ -269,6 +292,7 @@ class NaiveMerge:
         stay = [event for event in own if event.order_ns >= end]
         if stay:
             scope.held.setdefault(window + 1, []).extend(stay)
+            scope.policies.setdefault(window + 1, self.policy)
         scope.pending = conclude(out, groups, start, start - settings.edge_ttl_ns, settings.epsilon_max)
         scope.released_to = end
         scope.past += past
@@ -276,7 +300,7 @@ class NaiveMerge:
 
     def _close(self, scope: NaiveScope) -> None:
         start = scope.released_to or 0
-        out = Out(start, start, late=scope.late)
+        out = Out(start, start, late=scope.late, policy=self.policy)
         conclude(out, list(groups_of(scope.pending).values()), None, None, self.settings.epsilon_max)
         scope.pending = []
         if out.edges:

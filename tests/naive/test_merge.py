@@ -19,6 +19,7 @@ def options(seed: int) -> MergeSettings:
         bound_cap_ns=(0, 2, 5)[seed % 3] * MS,
         edge_ttl_ns=(20, 3_000)[seed % 2] * MS,
         scope_ttl_ms=(60, 3_600_000)[seed % 5 > 0],
+        rows_held_max=(9, 4_000_000)[seed % 7 > 0],
     )
 
 

@@ -95,8 +95,10 @@ class Out:
     unrepaired: int = 0
     unmatched: Counter[tuple[int, int]] = field(default_factory=Counter)
     incomplete: int = 0
+    unknown: int = 0
     late: int = 0
     released_past: int = 0
+    policy: int = 0
 
 
 def groups_of(ends: Iterable[Waiting]) -> dict[tuple[int, int], list[Waiting]]:
@@ -245,6 +247,7 @@ def conclude(
                     out.incomplete += 1
                 keep = []
                 causes, effects = sides(group)
+                out.unknown += not (causes and effects) and (whole or expected == len(group))
                 for effect in effects:
                     best = greatest(
                         (w.event.time_ns - _bound(w.event), w) for w in causes if w is not effect

@@ -174,11 +174,13 @@ class World:
 
     def write(self) -> Log:
         """The log, from the announcement to the last batch and a flush."""
-        log, scope = self.log, "job"
-        now = 0
-        if self.chance(0.8):
-            ranks = len(self.threads) + (1 if self.chance(0.15) else 0)
-            log.messages.append(Say(T0_MS, scope, ((c.Control.OPEN, ranks, "ranks"),)))
+        log, now = self.log, 0
+        self.apart = self.chance(0.2)  # the last publisher in a scope of its own
+        for scope in {self._scope(publisher): 0 for publisher in self.threads}:
+            if self.chance(0.8):
+                ranks = sum(self._scope(publisher) == scope for publisher in self.threads)
+                ranks += 1 if self.chance(0.15) else 0
+                log.messages.append(Say(T0_MS, scope, ((c.Control.OPEN, ranks, "ranks"),)))
         silent = str(self.rng.choice(list(self.threads))) if self.chance(0.2) else ""
         restarted = str(self.rng.choice(list(self.threads))) if self.chance(0.2) else ""
         while now < self.length + 40 * MS:
@@ -195,6 +197,9 @@ class World:
                 log.messages.append(Say(self._ms(now), "", ((c.Control.TICK, None, None),)))
             if self.chance(0.1) and log.messages:
                 log.messages.append(log.messages[self.pick(0, len(log.messages) - 1)])
+            if self.chance(0.05):
+                version = self.pick(1, 9)
+                log.messages.append(Say(self._ms(now), "", ((c.Control.POLICY, version, "policy"),)))
             if self.chance(0.02):
                 log.messages.append(Say(self._ms(now), "", ((c.Control.FLUSH, None, None),)))
         for _ in range(self.pick(0, 3)):
@@ -203,6 +208,9 @@ class World:
         if self.chance(0.7):
             log.messages.append(Say(self._ms(now), "", ((c.Control.FLUSH, None, None),)))
         return log
+
+    def _scope(self, publisher: str) -> str:
+        return "other" if self.apart and publisher == list(self.threads)[-1] else "job"
 
     def _ms(self, now: int) -> int:
         return T0_MS + now // MS + 2
@@ -244,7 +252,7 @@ class World:
             parents = tuple(dict.fromkeys(parent for thread in mine for parent in thread.parents))
             self.log.messages.append(
                 Post(
-                    self._ms(now), "job", publisher, family, tuple(sources), tuple(first),
+                    self._ms(now), self._scope(publisher), publisher, family, tuple(sources), tuple(first),
                     tuple(row for _, row in rows), tuple(marks), tuple([final] * len(mine)), parents,
                 )
             )  # fmt: skip
