@@ -397,8 +397,9 @@ class _PartBuilder:
         listed = numbers.tolist()
         data["src_name"] = np.array([table.index(sources.names[k]) for k in listed], "<u2")
         data["src_incarnation"] = np.array([sources.incarnations[k] for k in listed], "<i8")
-        families = [table.index(family) for family in m.FAMILY_CODES]
-        data["src_family"] = np.array(families, "<u2")[sources.table["family"][numbers]]
+        families = np.full(256, c.NULL_U16, "<u2")
+        families[: len(m.FAMILY_CODES)] = [table.index(family) for family in m.FAMILY_CODES]
+        data["src_family"] = families[sources.table["family"][numbers]]
         data["src_rank"] = sources.table["rank"][numbers]
         data["src_host"] = np.array([table.index(sources.hosts[k]) for k in listed], "<u2")
         slots = self._entry_clock

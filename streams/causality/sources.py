@@ -20,6 +20,14 @@ LEAST = np.iinfo(np.int64).min + 1  # a watermark that promises nothing
 DEVICE_ROWS = np.zeros(256, np.bool_)
 DEVICE_ROWS[[c.GpuKind.KERNEL, c.GpuKind.MEMCPY, c.GpuKind.MEMSET, c.GpuKind.COLLECTIVE]] = True
 
+NO_FAMILY = 255  # of a source that was listed and has had no rows
+
+
+def _with_rows(batch: Batch) -> NDArray[np.bool_]:
+    """By entry of the source table: whether it has rows in this batch."""
+    out: NDArray[np.bool_] = batch.data["src_last_seq"] >= batch.data["src_first_seq"]
+    return out
+
 
 class Sources:
     """All sources of a scope by number (order of first sight; nothing that is output depends on it)."""
@@ -27,7 +35,7 @@ class Sources:
     def __init__(self) -> None:
         self.table = Table(
             rank=(np.int32, c.NULL_I32),
-            family=(np.uint8, 0),
+            family=(np.uint8, NO_FAMILY),
             flags=(np.uint8, 0),
             clock=(np.int32, -1),
             publisher=(np.int32, -1),
@@ -73,7 +81,8 @@ class Sources:
     def number(self, batch: Batch) -> I32:
         """Number of each entry of the batch's source table; new sources are added.
 
-        Raises MalformedInput, before anything is added, where a source is known as one of another family.
+        The family of a source is that of its rows: a heartbeat lists all sources of its publisher. Raises
+        MalformedInput, before anything is added, where a source with rows is known as one of another family.
         """
         data = batch.data
         key = (data["src_name"].tobytes(), data["src_incarnation"].tobytes(), batch.strings)
@@ -81,7 +90,7 @@ class Sources:
         if known is None:
             entries = range(batch.table_len("src"))
             found = [self._number.get(self._identity(batch, entry), -1) for entry in entries]
-            self._check_family(batch, np.array([number for number in found if number >= 0], np.int32))
+            self._check_family(batch, np.array(found, np.int32))
             found = [self._one(batch, entry) for entry in entries]
             self._known_bytes += 12 * len(found) + sum(map(len, batch.strings))
             if self._known_bytes > KNOWN_BYTES_MAX:
@@ -90,10 +99,16 @@ class Sources:
             known = self._known[key] = np.array(found, np.int32)
         else:
             self._check_family(batch, known)
+        if batch.count:
+            self.table["family"][known[_with_rows(batch)]] = FAMILY_CODES.index(batch.family)
         return known
 
     def _check_family(self, batch: Batch, numbers: I32) -> None:
-        if (self.table["family"][numbers] != FAMILY_CODES.index(batch.family)).any():
+        """`numbers` by entry, -1 for sources that are new."""
+        if not batch.count:
+            return
+        family = self.table["family"][numbers[_with_rows(batch) & (numbers >= 0)]]
+        if ((family != NO_FAMILY) & (family != FAMILY_CODES.index(batch.family))).any():
             raise MalformedInput(f"a source of another family has rows of family {batch.family}", "src_name")
 
     @staticmethod
@@ -112,7 +127,6 @@ class Sources:
         self.hosts.append(batch.strings[data["src_host"][entry]])
         self.incarnations.append(incarnation)
         self.table["rank"][number] = data["src_rank"][entry]
-        self.table["family"][number] = FAMILY_CODES.index(batch.family)
         older = self._latest.get(name)
         if older is not None:
             self.table["final"][older] = True  # a new incarnation ends the source's older one
