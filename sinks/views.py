@@ -134,6 +134,15 @@ MACROS = {
         "AS delayed_ns "
         "FROM m WHERE members > 1 GROUP BY ALL ORDER BY delayed_ns DESC, tenant, scope, rank",
     ),
+    "collective_waits": (
+        "By collective, in time: who arrived last and who was in it longest, by durations on each rank's own "
+        "clock. `longest_ns` is how long the latter's kernel lasted.",
+        "SELECT tenant, scope, group_name, op, max(effect_ns) AS end_ns, count(*) AS members, "
+        "arg_min(effect_rank, effect_duration_ns) AS last_rank, min(effect_duration_ns) AS last_ns, "
+        "arg_max(effect_rank, effect_duration_ns) AS longest_rank, max(effect_duration_ns) AS longest_ns "
+        "FROM edges WHERE kind = 'collective' AND effect_point = 1 "
+        "GROUP BY tenant, scope, group_name, op, match_key ORDER BY tenant, scope, end_ns",
+    ),
     "violations": (
         "Edges that contradict the bounds of the clocks, by the two sources' ranks and clocks.",
         "SELECT tenant, scope, kind, cause_rank, cause_clock, effect_rank, effect_clock, count(*) AS edges, "

@@ -8,6 +8,8 @@ import typer
 from schemas.errors import Usage
 from tempotrace.cli.options import DEFAULT_LAKE, Json, Lake, emit
 
+PIPE_WIDTH = 10_000
+
 app = typer.Typer()
 
 
@@ -46,6 +48,7 @@ def sql(
         shown = Table(*names)
         for row in rows:
             shown.add_row(*("" if value is None else str(value) for value in row))
-        Console().print(shown)
+        # A pipe has no width: nothing is cut there.
+        Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(shown)
 
     emit({"columns": names, "rows": [dict(zip(names, row, strict=True)) for row in rows]}, as_json, human)
