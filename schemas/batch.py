@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 
 from schemas import columns as c
 from schemas.errors import MalformedInput
-from schemas.flat import Array, Field, FlatSchema, decode, encode, join_strings, split_strings
+from schemas.flat import (
+    Array,
+    Field,
+    FlatSchema,
+    check_index,
+    check_tables,
+    decode,
+    encode,
+    join_strings,
+    split_strings,
+)
 
 I64 = NDArray[np.int64]
 
@@ -124,6 +134,12 @@ def null_of(dtype: np.dtype[np.generic]) -> int | float:
     return int(info.max if dtype.kind == "u" else info.min)
 
 
+def null_column(column: c.Column, rows: int) -> Array:
+    """So many nulls, packed."""
+    dtype = np.dtype(column.dtype)
+    return np.full(rows, null_of(dtype), dtype)
+
+
 def widen(packed: Array) -> I64:
     """Packed integers as int64 with NULL_I64 for null. u64 columns (hashes, switch stamps) are reinterpreted."""
     if packed.dtype == np.uint64:
@@ -207,15 +223,16 @@ def _split_cached(blob: Array | None) -> tuple[str, ...]:
     return known
 
 
+SEQ_MAX = 2**40  # so many events of one source are not meant; orders pack a source and a number into 64 bits
+_NEEDED = frozenset(("src_name", "src_host", "clk_id", "grp_name", "val_name", "esc_column"))
+
+
 def validate(batch: Batch) -> None:
     """Check that tables, columns and indices fit together. Raises MalformedInput, naming the field."""
-    data, count = batch.data, batch.count
+    data, count, strings = batch.data, batch.count, len(batch.strings)
     if count < 0:
         raise MalformedInput(f"{count} rows", "count")
-    for table in c.TABLES.values():
-        sizes = {len(data[column.name]) if column.name in data else 0 for column in table}
-        if len(sizes) > 1:
-            raise MalformedInput(f"columns of {sorted(sizes)} entries in one table", table[0].name)
+    check_tables(c.TABLES.values(), data)
     for column in (*c.COMMON, *c.FAMILIES[batch.family]):
         packed = data.get(column.name)
         if packed is None:
@@ -223,68 +240,47 @@ def validate(batch: Batch) -> None:
         if len(packed) != count:
             raise MalformedInput(f"{len(packed)} values for {count} rows", column.name)
         if column.unit == "string":
-            _in_range(packed, len(batch.strings), column.name, nullable=True)
-    sources = batch.table_len("src")
-    if batch.family == "control":
-        return
-    if count and "source" not in data:
-        raise MalformedInput("rows without a source", "source")
-    if count and "raw_dt" not in data:
-        raise MalformedInput("rows without a stamp", "raw_dt")
-    if count:
-        _in_range(data["source"], sources, "source")
-        rows = np.bincount(data["source"], minlength=sources)
-    else:
-        rows = np.zeros(sources, np.int64)
-    if sources:
-        span = data["src_last_seq"] - data["src_first_seq"] + 1
-        if (span != rows).any():
-            raise MalformedInput("sequence range of a source differs from its rows", "src_last_seq")
-        if (data["src_first_seq"] < 0).any():
-            raise MalformedInput("a negative sequence number", "src_first_seq")
+            check_index(packed, strings, column.name, c.NULL_U16)
+    limits = {"row": count, "clock": batch.table_len("clk"), "group": batch.table_len("grp")}
     for table in c.TABLES.values():
+        if table[0].name not in data:
+            continue
         for column in table:
-            packed = data.get(column.name)
-            if packed is None:
-                continue
+            packed = data[column.name]
             if column.unit == "string":
-                needed = column.name in (
-                    "src_name",
-                    "src_host",
-                    "clk_id",
-                    "grp_name",
-                    "val_name",
-                    "esc_column",
-                )
-                _in_range(packed, len(batch.strings), column.name, nullable=not needed)
+                check_index(packed, strings, column.name, None if column.name in _NEEDED else c.NULL_U16)
             elif column.unit == "row":
-                _in_range(packed, count, column.name)
-            elif column.unit == "clock":
-                _in_range(packed, batch.table_len("clk"), column.name, nullable=True)
-            elif column.unit == "group":
-                _in_range(packed, batch.table_len("grp"), column.name, nullable=True)
+                check_index(packed, count, column.name)
+            elif column.unit in limits:
+                check_index(packed, limits[column.unit], column.name, c.NULL_U16)
     if batch.table_len("ep"):
         for name, limit in (("ep_point", 3), ("ep_kind", len(c.EdgeKind)), ("ep_role", 4)):
-            _in_range(data[name], limit, name)
+            check_index(data[name], limit, name)
     if batch.table_len("grp"):
         ranks = len(data.get("grp_ranks", ()))
         if (data["grp_first"].astype(np.int64) + data["grp_count"] > ranks).any():
             raise MalformedInput(f"a rank list beyond the {ranks} ranks given", "grp_first")
+    if batch.family == "control":
+        if count and "kind" not in data:
+            raise MalformedInput("control rows without a kind", "kind")
+    else:
+        _validate_sources(batch)
 
 
-def _in_range(packed: Array, limit: int, name: str, nullable: bool = False) -> None:
-    if not len(packed):
-        return
-    top = int(packed.max())
-    if top < limit:
-        return
-    if nullable:
-        null = null_of(packed.dtype)
-        bad = packed[(packed >= limit) & (packed != null)]
-        if not len(bad):
-            return
-        top = int(bad.max())
-    raise MalformedInput(f"index {top} into a table of {limit}", name)
+def _validate_sources(batch: Batch) -> None:
+    data, count, sources = batch.data, batch.count, batch.table_len("src")
+    for needed in ("source", "raw_dt"):
+        if count and needed not in data:
+            raise MalformedInput(f"rows without {needed}", needed)
+    if count:
+        check_index(data["source"], sources, "source")
+    if sources:
+        first, last = data["src_first_seq"], data["src_last_seq"]
+        rows = np.bincount(data["source"], minlength=sources) if count else np.zeros(sources, np.int64)
+        if (last - first + 1 != rows).any():
+            raise MalformedInput("sequence range of a source differs from its rows", "src_last_seq")
+        if (first < 0).any() or (first > SEQ_MAX).any():
+            raise MalformedInput(f"a sequence number outside of 0 to {SEQ_MAX}", "src_first_seq")
 
 
 def runs_of(source: Array, seq: I64) -> tuple[Array, I64, I64]:
@@ -339,6 +335,8 @@ def ranks_of_group(batch: Batch, group: int) -> Sequence[int]:
     """Ranks of one entry of the group table."""
     size = int(batch.data["grp_size"][group])
     count = int(batch.data["grp_count"][group])
+    if not count and batch.data["grp_start"][group] == c.NULL_I32:
+        return ()  # only the size is known
     if count:
         first = int(batch.data["grp_first"][group])
         return [int(rank) for rank in batch.data["grp_ranks"][first : first + count]]

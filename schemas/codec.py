@@ -16,7 +16,8 @@ import fastavro
 
 from schemas import batch as batches
 from schemas import flat, merged, paths, records
-from schemas.batch import Batch
+from schemas.batch import Batch, null_column
+from schemas.columns import TABLES
 from schemas.errors import MalformedInput, UnknownSchema
 
 AVSC = Path(__file__).parent / "avsc"
@@ -124,7 +125,24 @@ def _decode_flat(payload: bytes) -> tuple[str, dict[str, str | int], dict[str, f
             if entry.name not in header:
                 assert entry.default is not None, f"{name}.{entry.name} was added without a default"
                 header[entry.name] = entry.default
+        _fill_tables(name, {entry["name"] for entry in avsc["fields"]}, header, data)
     return name, header, data
+
+
+def _fill_tables(
+    name: str, written: set[str], header: dict[str, str | int], data: dict[str, flat.Array]
+) -> None:
+    """Null in the columns of tables that an older writer did not know: a table's columns have one length."""
+    tables = {merged.SCHEMA.layout.name: merged.RUNS, paths.SCHEMA.layout.name: paths.RUNS}
+    for table in tables.get(name, tuple(TABLES.values())):
+        rows = max((len(data[column.name]) for column in table if column.name in data), default=0)
+        for column in table:
+            if rows and column.name not in written:
+                data[column.name] = null_column(column, rows)
+    if name == merged.SCHEMA.layout.name and int(header["count"]) > 0:
+        for column in merged.ROWS:
+            if column.name not in written and "source" in data:
+                data[column.name] = null_column(column, len(data["source"]))
 
 
 @cache

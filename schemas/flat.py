@@ -10,7 +10,7 @@ encoding: C3 01, the schema's 64-bit fingerprint, the body.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ from schemas.errors import MalformedInput
 
 MAGIC = b"\xc3\x01"
 HEADER_BYTES = 10
+STRINGS_MAX = 2**16 - 1  # of one record; the number after the last is null
 Array = NDArray[Any]
 
 
@@ -164,13 +165,13 @@ def decode(shape: Layout, payload: bytes) -> tuple[dict[str, str | int], dict[st
             if value & 0x80:  # a long of more than one byte
                 shift, byte = 7, value
                 value &= 0x7F
-                while byte & 0x80:
+                while byte & 0x80 and shift < 70:
                     byte = payload[at]
                     at += 1
                     value |= (byte & 0x7F) << shift
                     shift += 7
-                if shift > 70:
-                    raise MalformedInput("a number of more than 10 bytes", f"{shape.name}.{name}")
+                if value >> 64 or byte & 0x80:
+                    raise MalformedInput("a number of more than 64 bits", f"{shape.name}.{name}")
             number = (value >> 1) ^ -(value & 1)
             if kind == "long":
                 header[name] = number
@@ -201,6 +202,29 @@ def decode(shape: Layout, payload: bytes) -> tuple[dict[str, str | int], dict[st
     return header, data
 
 
+def check_index(packed: Array | None, limit: int, name: str, null: int | None = None) -> None:
+    """Raise MalformedInput unless every unsigned value is less than `limit`, or is `null`."""
+    if packed is None or not len(packed):
+        return
+    top = int(packed.max())
+    if top < limit:
+        return
+    if null is not None:
+        bad = packed[(packed >= limit) & (packed != null)]
+        if not len(bad):
+            return
+        top = int(bad.max())
+    raise MalformedInput(f"index {top} into a table of {limit}", name)
+
+
+def check_tables(tables: Iterable[Sequence[Column]], data: Mapping[str, Array]) -> None:
+    """Raise MalformedInput unless the columns of each table have one length."""
+    for table in tables:
+        sizes = {len(data[column.name]) if column.name in data else 0 for column in table}
+        if len(sizes) > 1:
+            raise MalformedInput(f"columns of {sorted(sizes)} entries in one table", table[0].name)
+
+
 def join_strings(strings: Sequence[str]) -> bytes:
     """A string table as one field: each string in UTF-8, ended by a zero byte (which none may hold)."""
     assert not any("\0" in text for text in strings), "a string of a table may hold no zero byte"
@@ -215,6 +239,9 @@ def split_strings(blob: Array | bytes | None) -> tuple[str, ...]:
     if raw[-1]:
         raise MalformedInput("the string table does not end in a zero byte")
     try:
-        return tuple(raw[:-1].decode().split("\0"))
+        table = tuple(raw[:-1].decode().split("\0"))
     except UnicodeDecodeError as error:
         raise MalformedInput(f"the string table is not UTF-8: {error.reason}") from None
+    if len(table) > STRINGS_MAX:
+        raise MalformedInput(f"{len(table)} strings, more than a u16 can number", "strings")
+    return table

@@ -15,7 +15,16 @@ from schemas import columns as c
 from schemas.batch import I64, STRINGS, widen
 from schemas.columns import Column
 from schemas.errors import MalformedInput
-from schemas.flat import Array, Field, FlatSchema, encode, join_strings, split_strings
+from schemas.flat import (
+    Array,
+    Field,
+    FlatSchema,
+    check_index,
+    check_tables,
+    encode,
+    join_strings,
+    split_strings,
+)
 from schemas.time import append_to_tai
 
 HEADER = (
@@ -312,14 +321,48 @@ def write(part: Merged) -> bytes:
     return encode(SCHEMA.layout, part.header, {"strings": join_strings(part.strings), **part.data})
 
 
+RUNS = (*TABLES.values(), *SECTIONS.values(), (*c.CLOCKS, *MAPS))
+
+
 def read(header: dict[str, str | int], data: dict[str, Array]) -> Merged:
     """From a decoded flat record. Raises MalformedInput where the parts do not fit together."""
     strings = split_strings(data.pop("strings", None))
-    for table in TABLES.values():
-        sizes = {len(data[column.name]) if column.name in data else 0 for column in table}
-        if len(sizes) > 1:
-            raise MalformedInput(f"columns of {sorted(sizes)} entries in one table", table[0].name)
+    part = Merged(header, strings, data)
+    check_tables(RUNS, data)
     for column in ROWS:
         if len(data.get(column.name, ())) != header["count"]:
             raise MalformedInput(f"not {header['count']} values", column.name)
-    return Merged(header, strings, data)
+    limits = {
+        "string": (len(strings), c.NULL_U16),
+        "clock": (part.table_len("clk"), c.NULL_U16),
+        "source": (part.table_len("src"), None),
+        "input": (part.table_len("in"), None),
+        "row": (len(part), None),
+    }
+    for column in SCHEMA.columns:
+        if column.unit in limits and column.name in data:
+            limit, null = limits[column.unit]
+            check_index(data[column.name], limit, column.name, None if column.name in _NEEDED else null)
+    _check_meaning(part)
+    return part
+
+
+_NEEDED = frozenset(("src_name", "src_family", "src_host", "clk_id", "val_name", "esc_column"))
+_MS_MAX = 2**63 // 1_000_000 - 10**6
+
+
+def _check_meaning(part: Merged) -> None:
+    """Checks beyond lengths and indices, so that no accessor fails."""
+    data = part.data
+    if len(data.get("verdicts", ())) % len(c.Verdict):
+        raise MalformedInput("not a number for every verdict", "verdicts")
+    if part.table_len("src"):
+        mapped = (data["src_flags"] & PLACED_BY_APPEND) == 0
+        if (mapped & (data["src_clock"] == c.NULL_U16)).any():
+            raise MalformedInput("a source placed by a clock has none", "src_clock")
+    if part.table_len("in") and (np.abs(data["in_append_ms"]) > _MS_MAX).any():
+        raise MalformedInput("an append time beyond int64 ns", "in_append_ms")
+    if part.table_len("esc"):
+        for entry in np.unique(data["esc_column"]).tolist():
+            rows = data["esc_row"][data["esc_column"] == entry]
+            check_index(rows, len(data.get(part.strings[entry], ())), "esc_row")

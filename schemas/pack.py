@@ -17,25 +17,27 @@ class Strings:
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
+        self._table: list[str] = []
 
     def index(self, text: str | None) -> int:
-        """Place of `text`; NULL_I64 for None. A zero byte in the text is shown as U+FFFD."""
+        """Place of `text`; NULL_I64 for None. What UTF-8 or the table can't hold (lone surrogates, a zero byte) is
+        shown as U+FFFD or `?`."""
         if text is None:
             return c.NULL_I64
         place = self._places.get(text)
         if place is None:
-            place = self._places.setdefault(text.replace("\0", "\ufffd"), len(self._places))
+            shown = text.replace("\0", "\ufffd").encode(errors="replace").decode()
+            place = self._places.get(shown, -1)
+            if place < 0:
+                place = self._places[shown] = len(self._table)
+                self._table.append(shown)
             self._places[text] = place
             assert place < c.NULL_U16, "more than 65,534 strings in one batch: cut it"
         return place
 
     @property
     def table(self) -> tuple[str, ...]:
-        table = [""] * (max(self._places.values(), default=-1) + 1)
-        for text, place in self._places.items():
-            if "\0" not in text:
-                table[place] = text
-        return tuple(table)
+        return tuple(self._table)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,21 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from schemas.batch import STRINGS
-from schemas.columns import Column
+from schemas.columns import NULL_U16, Column
 from schemas.errors import MalformedInput
-from schemas.flat import Array, Field, FlatSchema, encode, join_strings, split_strings
+from schemas.flat import (
+    Array,
+    Field,
+    FlatSchema,
+    check_index,
+    check_tables,
+    encode,
+    join_strings,
+    split_strings,
+)
 
 HEADER = (
     Field("tenant", "string", "tenant"),
@@ -46,6 +57,7 @@ LINKS = (
     Column("link_utilisation", "<f8", "1", "bytes over capacity in the window"),
     Column("link_coverage", "<f8", "1", "attributed over counted bytes"),
 )
+RUNS = (FLOWS, PATH, LINKS)
 SCHEMA = FlatSchema(
     "org.tempotrace.v1.Paths",
     "Flows and links of one window.",
@@ -84,10 +96,14 @@ def write(record: Paths) -> bytes:
 def read(header: dict[str, str | int], data: dict[str, Array]) -> Paths:
     """From a decoded flat record. Raises MalformedInput."""
     strings = split_strings(data.pop("strings", None))
-    for table in (FLOWS, PATH, LINKS):
-        sizes = {len(data[column.name]) if column.name in data else 0 for column in table}
-        if len(sizes) > 1:
-            raise MalformedInput(f"columns of {sorted(sizes)} entries in one table", table[0].name)
+    check_tables(RUNS, data)
+    for column in SCHEMA.columns:
+        if column.unit == "string":
+            check_index(data.get(column.name), len(strings), column.name, NULL_U16)
+    if "flow_id" in data:
+        ends = data["flow_path_first"].astype(np.int64) + data["flow_path_count"]
+        if (ends > len(data.get("path_link", ()))).any():
+            raise MalformedInput("a path beyond the links given", "flow_path_first")
     return Paths(
         str(header["tenant"]),
         str(header["scope"]),

@@ -36,6 +36,8 @@ BATCH_BYTES_MAX: Final = 512 * 1024
 MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 STATE_SEGMENT_BYTES: Final = 64 * 1024 * 1024
 
+APPEND_MS_MAX: Final = 9 * 10**12  # in the year 2255: as ns it still fits int64
+
 HEADER_FAMILY: Final = "tt-family"
 HEADER_COUNT: Final = "tt-count"
 HEADER_SCOPE: Final = "tt-scope"
@@ -154,7 +156,10 @@ def parse_origin(value: bytes) -> Origin:
     match = _ORIGIN.fullmatch(value)
     if match is None:
         raise MalformedInput("a tt-origin header is no partition,offset,append_ms", repr(value[:80]))
-    return Origin(*(int(number) for number in match.groups()))
+    origin = Origin(*(int(number) for number in match.groups()))
+    if origin.partition >= 2**31 or origin.offset >= 2**63 or origin.append_ms > APPEND_MS_MAX:
+        raise MalformedInput("a tt-origin header holds what no log can", repr(value[:80]))
+    return origin
 
 
 def origin_of(headers: Iterable[tuple[str, bytes]] | None) -> Origin | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -79,22 +80,42 @@ def parts_of(
     order = final_order(released, about.start_ns) if released is not None else np.empty(0, np.int64)
     rows = len(order)
     sections = _sections(released, order, sources) if window is not None else {}
+    # A first guess of how many parts it takes; a part that its tables make too large after all is cut in two.
     weight = 30 * rows + 100 * len(edges)
     for section in sections.values():
         weight += sum(column.nbytes for column in section.columns.values()) + section.values_bytes
     parts = max(1, -(-weight // part_bytes_max))
-    row_cut = [rows * k // parts for k in range(parts + 1)]
-    edge_cut = [len(edges) * k // parts for k in range(parts + 1)]
-    for k in range(parts):
+    cuts = [(rows * k // parts, len(edges) * k // parts) for k in range(parts + 1)]
+    waiting = list(pairwise(cuts))[::-1]
+    done: list[tuple[int, int, _PartBuilder]] = []
+    while waiting:
+        (row, edge), (row_end, edge_end) = first, last = waiting.pop()
+        builder = _PartBuilder(sources, clocks, strings)
+        if released is not None:
+            builder.rows(released, order[row:row_end], ends)
+            for family, section in sections.items():
+                builder.section(family, section, row, row_end)
+        builder.edges(edges, edge, edge_end)
+        builder.build(about.start_ns)
+        if builder.size > part_bytes_max and max(row_end - row, edge_end - edge) > 1:
+            middle = ((row + row_end) // 2, (edge + edge_end) // 2)
+            waiting += [(middle, last), (first, middle)]
+        else:
+            done.append((row, row_end - row, builder))
+    statistics = done[0][2].data
+    statistics["inversions_raw"] = edges.inversions_raw
+    statistics["inversions_after"] = edges.inversions_after
+    statistics["verdicts"] = edges.verdicts.ravel()
+    for k, (row, count, builder) in enumerate(done):
         header: dict[str, str | int] = {
             "tenant": about.tenant,
             "scope": about.scope,
             "window_start_ns": about.start_ns,
             "window_end_ns": about.end_ns,
             "part": k,
-            "parts": parts,
-            "first_row": row_cut[k],
-            "count": row_cut[k + 1] - row_cut[k],
+            "parts": len(done),
+            "first_row": row,
+            "count": count,
             "rows": rows,
             "late": about.late,
             "released_past": about.released_past,
@@ -105,17 +126,7 @@ def parts_of(
             "first_offset": about.first_offset,
             "last_offset": about.last_offset,
         }
-        builder = _PartBuilder(sources, clocks, strings)
-        if released is not None:
-            builder.rows(released, order[row_cut[k] : row_cut[k + 1]], ends)
-            for family, section in sections.items():
-                builder.section(family, section, row_cut[k], row_cut[k + 1])
-        builder.edges(edges, edge_cut[k], edge_cut[k + 1])
-        if k == 0:
-            builder.data["inversions_raw"] = edges.inversions_raw
-            builder.data["inversions_after"] = edges.inversions_after
-            builder.data["verdicts"] = edges.verdicts.ravel()
-        yield m.write(builder.build(header))
+        yield m.write(m.Merged(header, builder.strings, builder.data))
 
 
 @dataclass(eq=False)
@@ -209,6 +220,8 @@ class _PartBuilder:
     def __init__(self, sources: Sources, clocks: ClockBook, strings: Strings) -> None:
         self._sources, self._clocks, self._strings = sources, clocks, strings
         self.data: dict[str, Array] = {}
+        self.strings: tuple[str, ...] = ()
+        self.size = 0  # bytes of data and strings
         self._texts: dict[str, NDArray[np.int32]] = {}  # string columns as scope numbers
         self._extra = TextTable()  # texts that are no scope strings
         self._entry_source = np.empty(0, np.int64)
@@ -260,10 +273,6 @@ class _PartBuilder:
             data["cause_point"] = np.where(ends["point"][at] == c.Point.END, 1, 0).astype("u1")
             data["cause_verdict"] = released.cause_verdict[order[caused]]
 
-    def order(self, start_ns: int) -> None:
-        """Pack the order from the window's start."""
-        self._pack("order_dt", self._order - start_ns, self._order)
-
     def _pack(self, name: str, wide: I64, whole: I64) -> None:
         packed, outside = narrow(wide, np.dtype("<u4"))
         self.data[name] = packed
@@ -283,7 +292,12 @@ class _PartBuilder:
             self._entry_clock = self._entry_clock[by_name]
             place[self._entry_source] = np.arange(len(self._entry_source))
             return place[source]
-        code = self._sources.name_order()[source].astype(np.int64) * (len(self._clocks) + 1) + clock + 1
+        # By what the clocks say: the numbers of slots depend on which were forgotten before.
+        states = np.unique(clock)
+        by_content = sorted(states.tolist(), key=lambda slot: ("", -1) if slot < 0 else self._clocks.content(slot))
+        rank = np.empty(len(self._clocks) + 1, np.int64)
+        rank[by_content] = np.arange(len(by_content))
+        code = self._sources.name_order()[source].astype(np.int64) * len(by_content) + rank[clock]
         first, entry = np.unique(code, return_index=True, return_inverse=True)[1:]
         self._entry_source, self._entry_clock = source[first], clock[first]
         return entry
@@ -342,11 +356,11 @@ class _PartBuilder:
             else:
                 self.data[f"edge_{name}"] = np.asarray(share).astype(EDGE_DTYPES[name], copy=False)
 
-    def build(self, header: dict[str, str | int]) -> m.Merged:
-        """The part."""
+    def build(self, start_ns: int) -> None:
+        """Put the tables to the columns."""
         data = self.data
-        if header["count"]:
-            self.order(int(header["window_start_ns"]))
+        if "source" in data:
+            self._pack("order_dt", self._order - start_ns, self._order)
         self._name_sources()
         table = self._extra
         self._source_table(table)
@@ -369,7 +383,8 @@ class _PartBuilder:
         for name in ("cause_source", "edge_cause_source", "edge_effect_source"):
             if name in data:
                 data[name] = data[name].astype("<u2")
-        return m.Merged(header, table.table, data)
+        self.strings = table.table
+        self.size = sum(column.nbytes for column in data.values()) + sum(len(t.encode()) + 1 for t in self.strings)
 
     def _name_sources(self) -> None:
         """Turn scope sources of causes and edges into entries, adding entries (without a clock) at need."""
@@ -417,7 +432,7 @@ class _PartBuilder:
         slots = np.unique(np.concatenate([self._entry_clock, *self._edge_clocks.values()]))
         slots = slots[slots >= 0]
         # By content, not by the order in which clocks were first seen.
-        used = np.array(sorted(slots.tolist(), key=lambda slot: repr(clocks.rows[slot])), np.int64)
+        used = np.array(sorted(slots.tolist(), key=clocks.content), np.int64)
         place = np.full(len(clocks) + 1, c.NULL_U16, np.int64)
         place[used] = np.arange(len(used))
         if len(self._entry_source):
