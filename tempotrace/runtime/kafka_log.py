@@ -6,7 +6,9 @@ said explicitly, so a log that lost records is an error rather than a jump. Memb
 """
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +25,7 @@ from confluent_kafka.admin import OffsetSpec
 from schemas import topics
 from schemas.errors import MissingTopic
 from schemas.processor import Record
+from tempotrace.clockwork import Clock, WallClock
 from tempotrace.runtime.appender import Appender
 from tempotrace.runtime.failures import failure
 from tempotrace.runtime.ports import End, Place
@@ -36,6 +39,12 @@ SESSION_TIMEOUT_MS: Final = 10_000
 RECORDS_PER_POLL_MAX: Final = 500
 LEAVING_POLLS_MAX: Final = 100
 # The client goes on by itself when these are over.
+_MOVING: Final = {
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+}
 _PASSING: Final = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
 
 
@@ -61,8 +70,11 @@ class Member:
 class KafkaLog:
     """A tenant's topics as one member of a stage's group reads them. Raises MissingTopic, BrokerAway."""
 
-    def __init__(self, kafka: Mapping[str, str], member: Member, inputs: Sequence[str]) -> None:
+    def __init__(
+        self, kafka: Mapping[str, str], member: Member, inputs: Sequence[str], clock: Clock | None = None
+    ) -> None:
         self.member = member
+        self._clock = clock or WallClock()
         self._names = {topic: topics.topic(member.tenant, topic) for topic in inputs}
         self._suffix = {name: topic for topic, name in self._names.items()}
         self._cluster = Cluster(kafka)
@@ -77,11 +89,13 @@ class KafkaLog:
         self._origins_refused = 0
         self.appender = Appender(self.settings, member.tenant, member.name)
         self._holding = False  # whether partitions are ours
+        self._fatal: KafkaError | None = None
         self.generation: Any = None  # the group's state of this assignment, as transactions want it
         self.consumer = Consumer(
             {
                 **self.settings,
                 **READING,
+                "error_cb": self._note,
                 "group.id": member.group,
                 "group.instance.id": member.name,
                 "session.timeout.ms": SESSION_TIMEOUT_MS,
@@ -134,6 +148,8 @@ class KafkaLog:
         """
         try:
             first = self.consumer.poll(seconds)
+            if self._fatal is not None:
+                raise failure(self._fatal, f"reading as {self.member.name}")
             if first is None:
                 return []
             messages = [first, *self.consumer.consume(RECORDS_PER_POLL_MAX, 0)]
@@ -152,6 +168,11 @@ class KafkaLog:
             else:
                 raise failure(problem, f"reading as {self.member.name}")
         return out
+
+    def _note(self, error: KafkaError) -> None:
+        # Called inside poll(); a client that has an error callback tells of the end of its membership only here.
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            self._fatal = error
 
     def _refused(self) -> None:
         self._origins_refused += 1
@@ -184,8 +205,8 @@ class KafkaLog:
 
     def topic_id(self, topic: str) -> str:
         name = self._names[topic]
-        future = self._cluster.admin.describe_topics(TopicCollection([name]))[name]
-        return str(self._cluster.result(future).topic_id)
+        (answer,) = self._asked(lambda: [self._cluster.admin.describe_topics(TopicCollection([name]))[name]])
+        return str(answer.topic_id)
 
     def range(self, topic: str, partition: int) -> tuple[int, int]:
         return self.range_of(self._names[topic], partition)
@@ -206,13 +227,30 @@ class KafkaLog:
         return self._offsets(wanted, OffsetSpec.latest(), stable) if wanted else []
 
     def _offsets(self, wanted: Sequence[TopicPartition], spec: OffsetSpec, stable: bool = False) -> list[int]:
-        futures = self._cluster.admin.list_offsets(
-            dict.fromkeys(wanted, spec),
-            isolation_level=IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=ANSWER_SECONDS_MAX,
-        )
-        found = {(each.topic, each.partition): future for each, future in futures.items()}
-        return [int(self._cluster.result(found[each.topic, each.partition]).offset) for each in wanted]
+        isolation = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
+
+        def ask() -> list[Future[Any]]:
+            futures = self._cluster.admin.list_offsets(
+                dict.fromkeys(wanted, spec), isolation_level=isolation, request_timeout=ANSWER_SECONDS_MAX
+            )
+            found = {(each.topic, each.partition): future for each, future in futures.items()}
+            return [found[each.topic, each.partition] for each in wanted]
+
+        return [int(answer.offset) for answer in self._asked(ask)]
+
+    def _asked(self, ask: Callable[[], "list[Future[Any]]"]) -> list[Any]:
+        """Answers to a question, asked again while leaders move, as after a restart of a broker."""
+        begin = self._clock.monotonic()
+        while True:
+            futures = ask()
+            wait(futures, ANSWER_SECONDS_MAX)
+            problems = [
+                error for future in futures if isinstance(error := future.exception(), KafkaException)
+            ]
+            late = self._clock.monotonic() - begin > ANSWER_SECONDS_MAX
+            if late or not any(_moving(problem.args[0]) for problem in problems):
+                return [self._cluster.result(future) for future in futures]
+            self._clock.wait(threading.Event(), 0.1)
 
     def fetch(self, topic: str, partition: int, offsets: Sequence[int]) -> Iterator[Record]:
         if not offsets:
@@ -223,3 +261,7 @@ class KafkaLog:
                 yield record_of(reader.at(offset), topic, self._refused)
         finally:
             reader.close()
+
+
+def _moving(problem: KafkaError) -> bool:
+    return problem.code() in _MOVING

@@ -77,7 +77,7 @@ def run_stage(
         # Compiling takes seconds: a member that is not reading yet would hold its partitions up.
         warm_up()
     meters = Meters()
-    kafka_log = KafkaLog(kafka, Member(tenant, processor.name, instance), processor.inputs)
+    kafka_log = KafkaLog(kafka, Member(tenant, processor.name, instance), processor.inputs, clock)
     if make_outlet is not None:
         outlet = make_outlet(kafka_log, meters)
     else:

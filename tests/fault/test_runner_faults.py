@@ -154,6 +154,16 @@ def test_the_same_instance_twice_fences_off_the_first(stages: Stages) -> None:
     assert stages.sums() == stages.expected(200)
 
 
+def test_an_idle_stage_notices_that_it_was_replaced(stages: Stages) -> None:
+    """No commit fails where nothing is committed; the group tells."""
+    with stages.running() as first:
+        stages.await_ready(first)
+        stages.drain()
+        _, err, code = stages.finish(first)
+    assert code == 1
+    assert "another process with the same --instance took over" in err
+
+
 def test_two_instances_share_and_hand_over(stages: Stages) -> None:
     stages.fill(0, 96)  # whole windows, so that no tick cuts one
     with stages.running("--slow", "0.02") as first:
