@@ -321,7 +321,7 @@ def write(part: Merged) -> bytes:
     return encode(SCHEMA.layout, part.header, {"strings": join_strings(part.strings), **part.data})
 
 
-RUNS = (*TABLES.values(), *SECTIONS.values(), (*c.CLOCKS, *MAPS))
+RUNS = (*TABLES.values(), (*c.CLOCKS, *MAPS))
 
 
 def read(header: dict[str, str | int], data: dict[str, Array]) -> Merged:
@@ -332,6 +332,10 @@ def read(header: dict[str, str | int], data: dict[str, Array]) -> Merged:
     for column in ROWS:
         if len(data.get(column.name, ())) != header["count"]:
             raise MalformedInput(f"not {header['count']} values", column.name)
+    for family, columns in SECTIONS.items():
+        rows = len(data.get(f"{family}_row", ()))
+        if any(len(data.get(column.name, ())) not in (0, rows) for column in columns):
+            raise MalformedInput(f"not {rows} values in a column of the section", family)
     limits = {
         "string": (len(strings), c.NULL_U16),
         "clock": (part.table_len("clk"), c.NULL_U16),

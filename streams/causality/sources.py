@@ -15,18 +15,11 @@ from streams.clock.book import ClockBook
 
 I32 = NDArray[np.int32]
 UNKNOWN = c.NULL_I64
+UNSEEN = 255
 KNOWN_BYTES_MAX = 16 * 1024 * 1024
 LEAST = np.iinfo(np.int64).min + 1  # a watermark that promises nothing
 DEVICE_ROWS = np.zeros(256, np.bool_)
 DEVICE_ROWS[[c.GpuKind.KERNEL, c.GpuKind.MEMCPY, c.GpuKind.MEMSET, c.GpuKind.COLLECTIVE]] = True
-
-NO_FAMILY = 255  # of a source that was listed and has had no rows
-
-
-def _with_rows(batch: Batch) -> NDArray[np.bool_]:
-    """By entry of the source table: whether it has rows in this batch."""
-    out: NDArray[np.bool_] = batch.data["src_last_seq"] >= batch.data["src_first_seq"]
-    return out
 
 
 class Sources:
@@ -35,7 +28,7 @@ class Sources:
     def __init__(self) -> None:
         self.table = Table(
             rank=(np.int32, c.NULL_I32),
-            family=(np.uint8, NO_FAMILY),
+            family=(np.uint8, UNSEEN),  # of its rows; a heartbeat lists sources of all families
             flags=(np.uint8, 0),
             clock=(np.int32, -1),
             publisher=(np.int32, -1),
@@ -81,34 +74,32 @@ class Sources:
     def number(self, batch: Batch) -> I32:
         """Number of each entry of the batch's source table; new sources are added.
 
-        The family of a source is that of its rows: a heartbeat lists all sources of its publisher. Raises
-        MalformedInput, before anything is added, where a source with rows is known as one of another family.
+        Raises MalformedInput, before anything is added, where rows of a source were of another family.
         """
         data = batch.data
         key = (data["src_name"].tobytes(), data["src_incarnation"].tobytes(), batch.strings)
         known = self._known.get(key)
         if known is None:
             entries = range(batch.table_len("src"))
-            found = [self._number.get(self._identity(batch, entry), -1) for entry in entries]
-            self._check_family(batch, np.array(found, np.int32))
-            found = [self._one(batch, entry) for entry in entries]
+            found = np.array([self._number.get(self._identity(batch, e), -1) for e in entries], np.int32)
+            self._check_family(batch, found)
+            known = np.array([self._one(batch, entry) for entry in entries], np.int32)
             self._known_bytes += 12 * len(found) + sum(map(len, batch.strings))
             if self._known_bytes > KNOWN_BYTES_MAX:
                 self._known.clear()
                 self._known_bytes = 0
-            known = self._known[key] = np.array(found, np.int32)
+            self._known[key] = known
         else:
             self._check_family(batch, known)
-        if batch.count:
-            self.table["family"][known[_with_rows(batch)]] = FAMILY_CODES.index(batch.family)
+        has_rows = data["src_last_seq"] >= data["src_first_seq"]
+        self.table["family"][known[has_rows]] = FAMILY_CODES.index(batch.family)
         return known
 
     def _check_family(self, batch: Batch, numbers: I32) -> None:
-        """`numbers` by entry, -1 for sources that are new."""
-        if not batch.count:
-            return
-        family = self.table["family"][numbers[_with_rows(batch) & (numbers >= 0)]]
-        if ((family != NO_FAMILY) & (family != FAMILY_CODES.index(batch.family))).any():
+        """Refuse rows of a source whose rows were of another family; `numbers`: -1 for a new source."""
+        has_rows = (batch.data["src_last_seq"] >= batch.data["src_first_seq"]) & (numbers >= 0)
+        family = self.table["family"][numbers[has_rows]]
+        if ((family != UNSEEN) & (family != FAMILY_CODES.index(batch.family))).any():
             raise MalformedInput(f"a source of another family has rows of family {batch.family}", "src_name")
 
     @staticmethod

@@ -1,0 +1,312 @@
+"""What the merge promises whatever it is fed: nothing lost or doubled, order, sameness over restarts, sizes."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from schemas import columns as c
+from schemas.batch import Batch, select
+from schemas.codec import decode_batch, decode_merged, decode_record, encode_batch
+from schemas.draft import Draft
+from schemas.merged import LENGTH_NS_MAX, Merged
+from schemas.pack import Head, SeqBook, Source
+from schemas.processor import Output, Record
+from schemas.time import ClockState
+from schemas.topics import BATCH_BYTES_MAX, batch_headers
+from streams.causality.merge import Merge
+from streams.causality.settings import MergeSettings
+from tests.contract.processor_suite import Case, ProcessorSuite, plain, restored
+from tests.contract.processor_suite import run as run_case
+from tests.naive.compare import by_merge, identities, order_array, run
+from tests.naive.test_merge import options
+from tests.naive.worlds import MS, T0_MS, T0_NS, World
+
+SEEDS = st.integers(0, 2**32 - 1)
+CLOCK = ClockState("host/clock", parent="TAI", timescale=c.Timescale.TAI, bound_ns=1000)
+worlds = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+class TestMergeAsProcessor(ProcessorSuite):
+    """The suite that every processor passes, on a world with live, idle, late and repeated input."""
+
+    def case(self) -> Case:
+        return Case(lambda: Merge(options(11)), World(11).write().records()[:60])
+
+
+@worlds
+@given(SEEDS)
+def test_a_restart_at_every_record_changes_nothing(seed: int) -> None:
+    case = Case(lambda: Merge(options(seed)), World(seed).write().records())
+    assert plain(run_case(case, restore=lambda index: True)) == plain(run_case(case)), f"seed {seed}"
+
+
+@worlds
+@given(SEEDS)
+def test_every_row_comes_out_once_and_in_order(seed: int) -> None:
+    log, chosen = World(seed).write(), options(seed)
+    records = log.records()
+    outputs, task = run(chosen, records)
+    sent: Counter[tuple[str, int, int]] = Counter()
+    for record in records:
+        batch = decode_batch(record.value or b"")
+        if batch.family != "control" and batch.count:
+            sent.update(identities(Output("events", record.key, record.value)))
+    found: Counter[tuple[str, int, int]] = Counter()
+    released: dict[bytes | None, int] = {}
+    for output in outputs:
+        if output.topic == "late":
+            found.update(identities(output))
+            continue
+        part = decode_merged(output.value)
+        if isinstance(part, Merged):
+            order = part.order_ns()
+            assert (order >= released.get(output.key, -(2**63))).all(), f"seed {seed}: before the released end"
+            assert (order >= part.window_start_ns).all()
+            assert (order < part.window_end_ns).all(), f"seed {seed}"
+            assert (np.diff(order) >= 0).all(), f"seed {seed}"
+            assert (part.order_end_ns() >= order + part.duration_ns()).all()
+            if part.header["part"] == int(part.header["parts"]) - 1:
+                released[output.key] = part.window_end_ns
+            rows = [part.strings[k] for k in part.data["src_name"]] if len(part) else []
+            for source, seq in zip(part.data.get("source", ()), part.seq().tolist(), strict=True):
+                found[rows[source], int(part.data["src_incarnation"][source]), seq] += 1
+        else:
+            released[output.key] = part.released_to_ns
+    # Rows of a scope that was dropped and came again are new there, so only settings without that are exact.
+    if chosen.scope_ttl_ms > 60:
+        assert set(found.values()) <= {1}, f"seed {seed}"
+        held = task.counters()["rows_held"]
+        assert len(found) + held == len(sent), f"seed {seed}"
+    counted = task.counters()
+    produced = counted.get("events_in", 0)
+    gone = counted.get("events_out", 0) + counted.get("duplicates", 0) + sum(counted.get("late", {}).values())
+    assert produced == gone + counted["rows_held"], f"seed {seed}"
+
+
+@worlds
+@given(SEEDS)
+def test_program_order_and_known_edges_hold(seed: int) -> None:
+    outputs, task = run(options(seed), World(seed).write().records())
+    if task.counters().get("contradictions", 0):
+        return
+    assert task.counters().get("inversions_after", {}) == {}, f"seed {seed}"
+    last: dict[tuple[bytes | None, str, int], tuple[int, int, int]] = {}
+    window = 0
+    for output in outputs:
+        part = decode_merged(output.value) if output.topic == "merged" else None
+        if not isinstance(part, Merged) or not len(part):
+            continue
+        window += 1
+        flags, names = part.data["src_flags"], part.data["src_name"]
+        rows = zip(part.data["source"].tolist(), part.seq().tolist(), part.order_ns().tolist(), strict=True)
+        for place, (source, seq, order) in enumerate(rows):
+            if flags[source] & c.SOURCE_ORDERED:
+                key = (output.key, part.strings[names[source]], int(part.data["src_incarnation"][source]))
+                assert last.get(key, (-1, 0, 0)) < (seq, window, place), f"seed {seed}"
+                assert last.get(key, (0, -(2**63), 0))[1] <= order or last[key][0] < seq
+                last[key] = (seq, window, place)
+
+
+def recut(record: Record, pieces: int) -> list[Record]:
+    """The record's batch in several; all list its sources, the last has the watermarks and the final flags."""
+    batch = decode_batch(record.value or b"")
+    if batch.family == "control" or batch.count < pieces:
+        return [record]
+    listed = (*c.SOURCES, *c.CLOCKS, *c.GROUPS)
+    tables = {column.name: batch.data[column.name] for column in listed if column.name in batch.data}
+    following = batch.data["src_first_seq"].copy()
+    out = []
+    for k in range(pieces):
+        piece = select(batch, np.arange(batch.count * k // pieces, batch.count * (k + 1) // pieces))
+        # select() has an entry only for sources with rows: put the rows to the whole table instead.
+        source = batch.data["source"][batch.count * k // pieces : batch.count * (k + 1) // pieces]
+        rows = np.bincount(source, minlength=len(following))
+        data = piece.data | tables | {"source": source, "src_first_seq": following.copy()}
+        data["src_last_seq"] = following + rows - 1
+        following += rows
+        if k < pieces - 1:
+            data["src_low_watermark_ns"] = np.full(len(rows), c.NULL_I64)
+            data["src_flags"] = data["src_flags"] & ~np.uint8(c.SOURCE_FINAL)
+        out.append(Batch(*list(vars(piece).values())[:6], data))
+    return [record._replace(value=encode_batch(piece)) for piece in out]
+
+
+@worlds
+@given(SEEDS, st.integers(2, 4))
+def test_batch_cuts_do_not_show_in_the_rows(seed: int, pieces: int) -> None:
+    """Rows and edges are the same however a producer cuts its batches, as long as what it promises is the same.
+
+    What goes by the place in the log (detached sources, those without a map to TAI, rows held) is left out.
+    """
+    chosen = MergeSettings(window_ns=10 * MS, join_grace_ms=15, idle_after_ms=30, bound_cap_ns=5 * MS)
+    whole = World(seed).write().records()
+    cut = [piece for record in whole for piece in recut(record, pieces)]
+    cut = [record._replace(offset=offset) for offset, record in enumerate(cut)]
+    outputs, _ = run(chosen, whole)
+    assume(not any((part.data.get("src_flags", np.empty(0, "u1")) & 8).any() for part in merged_parts(outputs)))
+    first, second = by_merge(outputs, {})[0], by_merge(run(chosen, cut)[0], {})[0]
+    assert first.keys() == second.keys()
+    for scope in first:
+        one, two = first[scope]["windows"], second[scope]["windows"]
+        assert [window[:3] for window in one] == [window[:3] for window in two], f"seed {seed}"
+        assert first[scope]["late"] == second[scope]["late"], f"seed {seed}"
+
+
+@worlds
+@given(SEEDS, st.data())
+def test_any_broken_record_is_dead_lettered(seed: int, data: st.DataObject) -> None:
+    """A record with some bytes changed is taken or dead-lettered; nothing else happens to the task."""
+    records = World(seed).write().records()
+    task = Merge(options(seed)).start(0, None)
+    rng = np.random.default_rng(seed)
+    with np.errstate(all="ignore"):
+        for record in records:
+            value = bytearray(record.value or b"")
+            for _ in range(int(rng.integers(1, 4))):
+                value[int(rng.integers(10, len(value)))] = int(rng.integers(0, 256))
+            for output in task.process(record._replace(value=bytes(value))):
+                assert output.topic in ("merged", "late", "deadletter")
+        task = restored(Merge(options(seed)), task, [])  if not task.refs() else task
+        task.snapshot()
+
+
+def post(rows: Sequence[tuple[Source, int, int | None]], publisher: str = "p", **options: object) -> Batch:
+    """A batch of probe rows (source, raw, duration), final."""
+    head = Head("default", "job", publisher, "probe")
+    draft = Draft(head, SeqBook())
+    for source, raw, duration in rows:
+        draft.row(source, raw, kind=0, name=str(options.get("name", "a")), duration_ns=duration)
+        draft.final(source)
+    return draft.build()
+
+
+def record(batch: Batch, offset: int = 0, append_ms: int = T0_MS) -> Record:
+    headers = tuple(batch_headers(batch.family, batch.count, batch.scope))
+    return Record("events", 0, offset, append_ms, batch.scope.encode(), encode_batch(batch), headers)
+
+
+def flush(offset: int = 1) -> Record:
+    from schemas.draft import control
+
+    return record(control("default", "", "operator", [(c.Control.FLUSH, None, None)]), offset)
+
+
+def merged_parts(outputs: Sequence[Output]) -> list[Merged]:
+    found = [decode_merged(output.value) for output in outputs if output.topic == "merged"]
+    return [part for part in found if isinstance(part, Merged)]
+
+
+def test_parts_stay_within_the_size_that_topics_are_made_for() -> None:
+    name = "a source with a name that is rather long and takes its place in every table "
+    sources = [
+        Source(f"{name}{k}", f"host{k}", ClockState(f"host{k}/clock", parent="TAI", timescale=c.Timescale.TAI), 1)
+        for k in range(20_000)
+    ]
+    records = []
+    for k in range(0, 20_000, 1000):
+        batch = post([(source, T0_NS + 10 * k, 5) for source in sources[k : k + 1000]], f"p{k}")
+        records.append(record(batch, k // 1000))
+    outputs, _ = run(MergeSettings(), [*records, flush(20)])
+    parts = merged_parts(outputs)
+    assert sum(map(len, parts)) == 20_000
+    assert [part.header["part"] for part in parts] == list(range(len(parts)))
+    assert {part.header["parts"] for part in parts} == {len(parts)}
+    assert [int(p.header["first_row"]) for p in parts] == np.cumsum([0, *map(len, parts)]).tolist()[:-1]
+    assert max(len(output.value) for output in outputs) <= BATCH_BYTES_MAX
+
+
+def test_extreme_values_come_out_as_they_went_in() -> None:
+    odd = "tab\tnewline\nquote\"null\ufffd" + "\U0001f600" + "e\u0301" + "\u202e" * 3
+    source = Source(odd, odd, CLOCK, 2**63 - 1, rank=-5)
+    durations = [None, 0, 1, 2**32 - 1, 2**32, 2**62, 2**63 - 1, -1, -(2**62)]
+    batch = post([(source, T0_NS + k * 7 * 10**9, d) for k, d in enumerate(durations)], name=odd)
+    outputs, _ = run(MergeSettings(), [record(batch), flush()])
+    parts = merged_parts(outputs)
+    wide = np.concatenate([part.wide("duration_ns") for part in parts])
+    assert wide.tolist() == [c.NULL_I64 if d is None else d for d in durations]
+    assert np.concatenate([part.raw_ns() for part in parts]).tolist() == batch.raw_ns().tolist()
+    lasts = np.concatenate([part.order_end_ns() - part.order_ns() for part in parts]).tolist()
+    assert lasts == [min(max(d or 0, 0), LENGTH_NS_MAX) for d in durations]
+    assert {part.strings[int(part.data["src_name"][0])] for part in parts} == {odd}
+    assert {part.text(int(part.data["name"][0])) for part in parts} == {odd}
+
+
+@pytest.mark.parametrize("raw", [2**63 - 1, -(2**63) + 1, 2**62 + 2**40, -(2**61) - 2**40])
+def test_stamps_that_no_clock_shows_are_dead_lettered_whole(raw: int) -> None:
+    source = Source("s", "h", CLOCK, 1)
+    outputs, task = run(MergeSettings(), [record(post([(source, T0_NS, 0), (source, raw, 0)])), flush()])
+    assert [output.topic for output in outputs] == ["deadletter"]
+    letter = decode_record(outputs[0].value)
+    assert (letter["reason"], letter["events"]) == ("malformed", 2)
+    assert task.counters()["deadlettered"] == {("malformed",): 2}
+    assert "events_in" not in task.counters()
+
+
+def test_what_is_not_ours_is_dead_lettered_with_its_count() -> None:
+    batch = post([(Source("s", "h", CLOCK, 1), T0_NS, 0)] * 3)
+    good = record(batch)
+    assert good.value is not None
+    other = Batch("blue", *list(vars(batch).values())[1:])
+    strange = good._replace(value=good.value[:2] + b"\0" * 8 + good.value[10:])
+    cut = good._replace(value=good.value[:-1])
+    huge = good._replace(value=b"noise", headers=(("tt-count", b"9" * 400),))
+    records = [record(other), strange, cut, huge, good._replace(value=None)]
+    outputs, task = run(MergeSettings(), [r._replace(offset=k) for k, r in enumerate(records)])
+    letters = [decode_record(output.value) for output in outputs]
+    assert [(each["reason"], each["events"]) for each in letters] == [
+        ("malformed", 3), ("unknown_schema", 3), ("malformed", 3), ("malformed", 0), ("malformed", 3),
+    ]  # fmt: skip
+    assert task.counters()["deadlettered"] == {("malformed",): 10, ("unknown_schema",): 3}
+    assert task.counters()["scopes"] == 0
+
+
+def test_too_many_rows_held_lose_the_source_furthest_ahead() -> None:
+    near, far = Source("near", "h", CLOCK, 1), Source("far", "h", CLOCK, 1)
+    head, book = Head("default", "job", "p", "probe"), SeqBook()
+    draft = Draft(head, book)
+    for k in range(4):
+        draft.row(near, T0_NS + k, kind=0)
+        draft.row(far, T0_NS + 10**9 + k, kind=0)
+    outputs, task = run(MergeSettings(rows_held_max=5), [record(draft.build())])
+    assert [dict(output.headers)["tt-reason"] for output in outputs] == [b"future"]
+    assert identities(outputs[0]) == [("far", 1, k) for k in range(4)]
+    assert (task.counters()["rows_held"], task.counters()["late"]) == (4, {("future",): 4})
+
+
+def test_a_silent_scope_is_closed_and_dropped() -> None:
+    source = Source("s", "h", CLOCK, 1)
+    head, book = Head("default", "job", "p", "probe"), SeqBook()
+    draft = Draft(head, book)
+    draft.row(source, T0_NS, kind=0)
+    chosen = MergeSettings(scope_ttl_ms=20_000)
+    other = Draft(Head("default", "elsewhere", "q", "probe"), SeqBook())
+    other.row(source, T0_NS, kind=0)
+    late = record(other.build(), 1, T0_MS + 20_001)
+    outputs, task = run(chosen, [record(draft.build()), late])
+    assert [output.key for output in outputs] == [b"job"] * 2
+    assert decode_merged(outputs[-1].value).closed  # type: ignore[union-attr]
+    assert task.counters()["scopes"] == 1
+    assert task.counters()["scopes_dropped"] == 1
+
+
+def test_heartbeats_of_many_sources_are_cheap_and_a_row_a_window_too() -> None:
+    """Nothing here may cost more than a little a source or a window: quadratic work would take minutes."""
+    clocks = [ClockState(f"h{k}/clock", parent="TAI", timescale=c.Timescale.TAI, bound_ns=k) for k in range(4096)]
+    sources = [Source(f"s{k}", f"h{k}", clock, 1, live=True) for k, clock in enumerate(clocks)]
+    records = []
+    for beat in range(20):
+        draft = Draft(Head("default", "job", "p", "probe"), SeqBook())
+        for source in sources:
+            draft.watermark(source, T0_NS + beat * 50 * MS)
+        records.append(record(draft.build(), beat, T0_MS + beat * 50))
+    outputs, task = run(MergeSettings(join_grace_ms=0), records)
+    assert task.counters()["watermark_ns"] == T0_NS + 900 * MS
+    sparse = Draft(Head("default", "sparse", "q", "probe"), SeqBook())
+    for k in range(3000):
+        sparse.row(sources[0], T0_NS + k * 10**9, kind=0)
+    outputs, _ = run(MergeSettings(window_ns=MS), [record(sparse.build()), flush()])
+    assert len(order_array(outputs)) == 3000
