@@ -1,8 +1,9 @@
 """The topic that the incidents service reads, as the cluster's administration sees it."""
 
 from collections.abc import Mapping
+from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from schemas import topics
 from schemas.errors import LostInput
@@ -10,6 +11,13 @@ from tempotrace.runtime.appender import Appender
 from tempotrace.runtime.failures import failure
 from tempotrace.runtime.restore import Loss
 from tempotrace.topics_admin import ANSWER_SECONDS_MAX, ENDS, STARTS, Cluster, check_exist
+
+# What a broker answers about a group whose coordinator it is only just becoming.
+_SETTLING: Final = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+}
 
 
 class Input:
@@ -62,12 +70,17 @@ class Input:
 
     def _committed(self) -> dict[tuple[str, int], int]:
         """Offsets that the service has committed; partitions without are left out."""
-        # A consumer, since it waits for a group's coordinator that is still loading; it never joins the group.
+        wanted = [TopicPartition(*place) for place in self._places]
         consumer = Consumer({**self._cluster.settings, "group.id": topics.incidents_app(self._tenant)})
+        end = self._cluster.clock.monotonic() + ANSWER_SECONDS_MAX
         try:
-            found = consumer.committed([TopicPartition(*place) for place in self._places], ANSWER_SECONDS_MAX)
-        except KafkaException as error:
-            raise failure(error.args[0], "asking where the incidents service stands") from error
+            while True:  # each round is a request and its answer
+                try:
+                    found = consumer.committed(wanted, ANSWER_SECONDS_MAX)
+                    return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+                except KafkaException as error:
+                    problem = error.args[0]
+                    if problem.code() not in _SETTLING or self._cluster.clock.monotonic() > end:
+                        raise failure(problem, "asking where the incidents service stands") from error
         finally:
             consumer.close()
-        return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
