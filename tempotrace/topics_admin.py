@@ -29,6 +29,8 @@ _SETTLING: Final = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 }
+# What the client says where no broker answers: the last one is "no leader found".
+_AWAY: Final = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._NOENT}
 
 
 class Made(NamedTuple):
@@ -85,7 +87,7 @@ class Cluster:
             return future.result()
         except KafkaException as error:
             problem = error.args[0]
-            if problem.code() in {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}:
+            if problem.code() in _AWAY:
                 raise self.away(error) from error
             raise Setup(f"{self.bootstrap} refused a request: {problem.str()}") from error
 
@@ -114,6 +116,9 @@ class Cluster:
                     left.append((place.topic, place.partition))
                 else:
                     found[place.topic, place.partition] = int(self.result(future).offset)
+            if left:
+                # The client keeps the leaders' epochs, and asks with old ones until it learns of new ones.
+                self.partitions()
         return found
 
 

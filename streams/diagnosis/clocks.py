@@ -8,7 +8,9 @@ so clocks are candidates together with their parents; of nested ones that explai
 Where several unrelated clocks explain the same edges, the claim names them all.
 
 Ends of a collective ought to agree. Members whose end is off by more than max(20 µs, 3 x the trailing median of
-the spread) in 3 collectives of a group make their clock a suspect: less than blame, and said to be so.
+the spread) in 3 collectives of a group make their clock a suspect: less than blame, and said to be so. A faulty
+clock often skews ends before enough edges accuse it, perhaps under another name; so a suspect is told only when
+it has been one for a second of event time without blame, or at the end of the scope.
 """
 
 from collections import deque
@@ -31,6 +33,7 @@ SKEW_NS_MIN = 20_000
 SKEW_SPREADS = 3
 SKEW_COLLECTIVES_MIN = 3
 SPREADS_KEPT = 31
+SUSPECT_NS = 1_000_000_000
 FAULT = "clock_fault"
 
 
@@ -52,9 +55,12 @@ class Clocks:
         chains = directory.chains()
         self._constrain(edges, found, chains)
         claims = self._blame(chains, directory)
-        covered = {name for claim in claims for name in claim.component.split("|")}
         self._ends(edges, found)
-        return claims + self._suspects(directory, covered)
+        return claims + self._suspects(directory, claims, edges.end_ns - SUSPECT_NS)
+
+    def close(self, directory: Directory) -> list[Claim]:
+        """The suspects that there are at the end of the scope, however short a time they were."""
+        return self._suspects(directory, self._blame(directory.chains(), directory), FAR)
 
     def _constrain(self, edges: WindowEdges, found: Collectives, chains: NDArray[np.int32]) -> None:
         """Narrow the intervals of δ by this window's edges, and keep its violated ones."""
@@ -174,21 +180,29 @@ class Clocks:
     def _claim(
         self, named: list[tuple[int, NDArray[np.bool_]]], rows: I64, directory: Directory
     ) -> Claim:
+        named = sorted(named, key=lambda one: directory.clocks.names[one[0]])
         clock, explained = named[0]
         rows = rows[explained]
-        names = sorted(directory.clocks.names[clock] for clock, _ in named)
-        low, high = int(self.table["low_ns"][clock]), int(self.table["high_ns"][clock])
+        names = [directory.clocks.names[clock] for clock, _ in named]
+        low, high = self._interval(clock)
         others = sorted({directory.clocks.names[int(k)] for k in rows[:, :2].ravel() if int(k) != clock})
         evidence: dict[str, Any] = {
             "verdict": "blamed" if len(named) == 1 else "ambiguous",
-            "offset_low_ns": low if low > -FAR else None,
-            "offset_high_ns": high if high < FAR else None,
+            "offset_low_ns": low,
+            "offset_high_ns": high,
             "violated_edges": len(rows),
             "matches": len(np.unique(rows[:, 3:5], axis=0)),
             "peers": others[:16],
         }
+        if len(named) > 1:
+            # Each would explain all, by an error of its own; the interval above is the first one's.
+            evidence["candidates"] = {name: self._interval(k) for name, (k, _) in zip(names, named, strict=True)}
         confidence = 0.95 if len(named) == 1 else round(0.9 / len(named), 2)
         return Claim(FAULT, "clock", "|".join(names), confidence, int(rows[:, 2].min()), (), evidence)
+
+    def _interval(self, clock: int) -> tuple[int | None, int | None]:
+        low, high = int(self.table["low_ns"][clock]), int(self.table["high_ns"][clock])
+        return (low if low > -FAR else None), (high if high < FAR else None)
 
     def _ends(self, edges: WindowEdges, found: Collectives) -> None:
         """Count members whose ends are off."""
@@ -211,8 +225,11 @@ class Clocks:
                 entry[3] = int(found.end_ns[k])
         self.skewed = {key: entry for key, entry in self.skewed.items() if entry[3] >= edges.end_ns - HOLD_NS}
 
-    def _suspects(self, directory: Directory, covered: set[str]) -> list[Claim]:
-        """Clocks with skewed ends that no blame explains; if all clocks below one are skewed, that one."""
+    def _suspects(self, directory: Directory, claims_made: list[Claim], since_ns: int) -> list[Claim]:
+        """Clocks with skewed ends, at `since_ns` already, that no blame explains; if most clocks below one are
+        skewed, that one.
+        """
+        covered = {name for claim in claims_made for name in claim.component.split("|")}
         blamed = {clock for clock, name in enumerate(directory.clocks.names) if name in covered}
         suspects: dict[int, list[int]] = {}
         of_group: dict[int, int] = {}
@@ -252,6 +269,7 @@ class Clocks:
                 },
             )
             for clock, (count, first, total, considered) in claims.items()
+            if first <= since_ns
         ]
 
     def dump(self) -> tuple[Any, dict[str, Any]]:

@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import faust
 from aiokafka import AIOKafkaConsumer
@@ -130,6 +130,7 @@ class App(faust.App):
     ) -> None:
         loop = asyncio.get_running_loop()
         self.moved = asyncio.Event()  # set at each change of progress
+        self.failed: asyncio.Future[NoReturn] = loop.create_future()  # ends with what made an agent fail
         self.progress = Progress(input_topic, lambda: _set_soon(loop, self.moved))
         super().__init__(
             name,
@@ -157,6 +158,15 @@ class App(faust.App):
         self.on_partitions_revoked.connect(self._dealt)
         self.on_partitions_assigned.connect(self._dealt)
 
+    def fail(self, error: BaseException) -> None:
+        """Make `failed` end with this error, if it has not ended yet."""
+        if not self.failed.done():
+            self.failed.set_exception(error)
+
+    async def _on_agent_error(self, agent: Any, exc: BaseException) -> None:
+        # Faust would commit and go on with the next record.
+        self.fail(exc)
+
     async def _dealt(self, *_: Any, **__: Any) -> None:
         self.progress.reset()
 
@@ -166,12 +176,20 @@ class App(faust.App):
     def _new_producer_transport(self) -> _Transport:
         return _Transport(self.conf.broker_producer, self)
 
+    def _mine(self) -> set[int]:
+        return {tp.partition for tp in self.consumer.assignment() if tp.topic == self.progress.topic}
+
+    @property
+    def reading(self) -> bool:
+        """Whether it is known of all partitions in hand how far they are read."""
+        return self._mine() <= self.progress.positions().keys()
+
     async def reached(self, ends: Mapping[int, int]) -> None:
         """Wait until all partitions in hand are worked through up to these offsets."""
         while True:
             self.moved.clear()
             at = self.progress.positions()
-            mine = {tp.partition for tp in self.consumer.assignment() if tp.topic == self.progress.topic}
+            mine = self._mine()
             if mine <= at.keys() and all(at[partition] >= ends[partition] for partition in mine):
                 return
             await self.moved.wait()

@@ -18,9 +18,9 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from aiokafka.errors import KafkaError as ClientError
 
@@ -54,7 +54,7 @@ class Keeper:
         self._app, self._tenant, self._meters = app, tenant, meters
 
         def raw(suffix: str) -> Any:
-            return app.topic(topics.topic(tenant, suffix), key_type=bytes, value_type=bytes)
+            return app.topic(topics.topic(tenant, suffix), key_serializer="raw", value_serializer="raw")
 
         self.findings, self._incidents, self._deadletter = raw("findings"), raw("incidents"), raw("deadletter")
         # Faust names its changelog after the application and the table: topics.incidents_changelog.
@@ -159,11 +159,11 @@ class Service:
         self._tenant, self._clock, self._input = tenant, clock, taken
         self.meters = Meters()
         self.turned = clock.monotonic()
-        self.ready = False
+        self._started = False
+        self._ends: dict[int, int] = {}  # as the broker told last
         name = topics.incidents_app(tenant)
         self.app = App(name, kafka, instance, home, topics.topic(tenant, "findings"))
         self.keeper = Keeper(self.app, tenant, self.meters)
-        self._failed: asyncio.Future[NoReturn] = asyncio.get_running_loop().create_future()
         self.app.agent(self.keeper.findings, name=STAGE)(self._agent)
         self.app.on_partitions_revoked.connect(self._dealt)
         self.app.on_partitions_assigned.connect(self._dealt)
@@ -177,8 +177,7 @@ class Service:
             try:
                 await self.keeper.take(event.message)
             except Exception as error:
-                if not self._failed.done():
-                    self._failed.set_exception(error)
+                self.app.fail(error)
                 await asyncio.Event().wait()  # until the service is stopped
             event.ack()
             self.app.progress.done(event.message.partition, event.message.offset)
@@ -188,19 +187,19 @@ class Service:
         """Serve until stopped or drained. Raises what went wrong."""
         ends = self._input.ends() if drain else {}
         starting = asyncio.ensure_future(self.app.start())
-        waiting = [asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(self._crash()), self._failed]
+        waiting = [asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(self._crash()), self.app.failed]
         watching = asyncio.ensure_future(self._watch())
         try:
             await _first(starting, *waiting)
             if starting.done() and not stopped.is_set():
                 starting.result()
-                self.ready = True
+                self._started = True
                 log.info("%s incidents: ready", self._tenant)
                 end = [asyncio.ensure_future(self.app.reached(ends))] if drain else []
                 waiting += end
                 await _first(*waiting)
         finally:
-            self.ready = False
+            self._started = False
             for task in (starting, watching, *waiting):
                 task.cancel()
             await self.app.stop()
@@ -217,7 +216,7 @@ class Service:
             self.turned = self._clock.monotonic()
             self.meters.set("partitions", len(self.app.progress.positions()))
             try:
-                await asyncio.get_running_loop().run_in_executor(None, self._input.ends, True)
+                await asyncio.get_running_loop().run_in_executor(None, self._look)
             except TempoError as error:
                 if not away:
                     log.warning("waiting: %s", error)
@@ -228,11 +227,23 @@ class Service:
                 away = False
             await asyncio.sleep(LOOK_SECONDS)
 
+    def _look(self) -> None:
+        self._ends = self._input.ends(stable=True)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the table is recovered and all partitions in hand are being read."""
+        return self._started and self.app.reading
+
     def lag(self) -> dict[tuple[str, ...], int]:
         """Records between what is worked through and the last stable offset, by partition."""
-        ends = self._input.ends(stable=True)
+        with suppress(TempoError):  # the broker is away: by what it told last
+            self._look()
         at = self.app.progress.positions()
-        return {("findings", str(part)): max(0, ends[part] - offset) for part, offset in at.items()}
+        return {
+            ("findings", str(partition)): max(0, self._ends.get(partition, 0) - offset)
+            for partition, offset in at.items()
+        }
 
 
 async def _first(*tasks: "asyncio.Future[Any]") -> None:

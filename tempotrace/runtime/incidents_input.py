@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from schemas import topics
 from schemas.errors import LostInput
@@ -12,8 +12,12 @@ from tempotrace.runtime.failures import failure
 from tempotrace.runtime.restore import Loss
 from tempotrace.topics_admin import ANSWER_SECONDS_MAX, ENDS, STARTS, Cluster, check_exist
 
-ASKS_MAX: Final = 150
-ASK_AGAIN_SECONDS: Final = 0.1
+# What a broker answers about a group whose coordinator it is only just becoming.
+_SETTLING: Final = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+}
 
 
 class Input:
@@ -66,25 +70,17 @@ class Input:
 
     def _committed(self) -> dict[tuple[str, int], int]:
         """Offsets that the service has committed; partitions without are left out."""
-        # A consumer, since it waits for a group's coordinator that is still loading; it never joins the group.
+        wanted = [TopicPartition(*place) for place in self._places]
         consumer = Consumer({**self._cluster.settings, "group.id": topics.incidents_app(self._tenant)})
+        end = self._cluster.clock.monotonic() + ANSWER_SECONDS_MAX
         try:
-            found = self._ask(consumer)
+            while True:  # each round is a request and its answer
+                try:
+                    found = consumer.committed(wanted, ANSWER_SECONDS_MAX)
+                    return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+                except KafkaException as error:
+                    problem = error.args[0]
+                    if problem.code() not in _SETTLING or self._cluster.clock.monotonic() > end:
+                        raise failure(problem, "asking where the incidents service stands") from error
         finally:
             consumer.close()
-        return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
-
-    def _ask(self, consumer: Consumer) -> list[TopicPartition]:
-        """The group's offsets. A broker that has just started may say for a while that others coordinate."""
-        wanted = [TopicPartition(*place) for place in self._places]
-        for _ in range(ASKS_MAX):
-            try:
-                found: list[TopicPartition] = consumer.committed(wanted, ANSWER_SECONDS_MAX)
-                return found
-            except KafkaException as error:
-                problem = error.args[0]
-                if not problem.retriable():
-                    raise failure(problem, "asking where the incidents service stands") from error
-                last = error
-            consumer.poll(ASK_AGAIN_SECONDS)
-        raise failure(last.args[0], "asking where the incidents service stands") from last

@@ -167,7 +167,7 @@ def test_killed_in_mid_stream_each_change_is_told(service: Service) -> None:
     for window in windows:
         values = [(n % PARTITIONS, service.finding(window, component=f"rank{n}", confidence=window / 100)) for n in ranks]
         service.write(values)
-    for told in (20, 90, 170):
+    for told in (20, 150):
         with service.running() as worker:
             service.await_incidents(told, worker)
             worker.send_signal(signal.SIGKILL)
@@ -188,7 +188,7 @@ def test_killed_in_mid_stream_each_change_is_told(service: Service) -> None:
             assert [each.state for each in seen] == ["open", *["update"] * (len(windows) - 1), "resolve"]
             assert [each.confidence for each in seen[:-1]] == [window / 100 for window in windows]
         repeated = len(found) - sum(map(len, by_id.values()))
-        assert repeated <= 3  # at most the one in hand, at each of three kills
+        assert repeated <= 2  # at most the one in hand, at each kill
 
 
 def test_findings_that_come_again_change_nothing(service: Service) -> None:
@@ -215,7 +215,7 @@ def test_pages_and_sigterm(service: Service) -> None:
         result = service.stop(worker)
     assert result["incidents_open"] == 2
     assert not (service.stages.home / "stages" / f"{service.stages.tenant}-incidents-0.json").exists()
-    assert service.drain("--instance", "1")["findings_in"] == 0
+    assert service.drain()["findings_in"] == 0
 
 
 def test_missing_topics_are_named(kafka: Kafka, home: Path) -> None:
@@ -223,7 +223,8 @@ def test_missing_topics_are_named(kafka: Kafka, home: Path) -> None:
         run_incidents(kafka.settings, "nobody", 0, home, drain=True)
 
 
-def test_no_broker_is_one_line(home: Path) -> None:
+def test_no_broker_is_one_line(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics_admin.Cluster.__init__, "__defaults__", (2.0,))  # seconds to wait for an answer
     with pytest.raises(BrokerAway, match="no broker answers at 127.0.0.1"):
         run_incidents({"bootstrap.servers": f"127.0.0.1:{free_ports(1)[0]}"}, "default", 0, home, drain=True)
 
@@ -233,10 +234,36 @@ def test_lost_findings_stop_it_unless_accepted(service: Service, kafka: Kafka) -
     service.drain()
     service.write([(0, service.finding(window)) for window in range(3, 9)])
     cut = TopicPartition(topics.topic(service.stages.tenant, "findings"), 0, 7)
-    AdminClient(kafka.settings).delete_records([cut])[cut].result(30)
+    admin = AdminClient(kafka.settings)
+    admin.delete_records([cut])[cut].result(30)
     _, err, code = service.stages.finish(service.start("--drain"))
     assert code == 1
     assert "findings/0: offsets 3 to 6 are gone, the log begins at 7" in err
     assert service.drain("--accept-loss")["findings_in"] == 3
     letters = [read(DeadLetter, decode_record(value)) for value in service.stages.read("deadletter")[0]]
     assert [each.reason for each in letters] == ["lost_input"]
+
+
+def test_a_broker_that_comes_back_is_waited_for(tmp_path: Path, home: Path) -> None:
+    data, port = tmp_path / "kafka", free_ports(1)[0]
+    kafka = {"bootstrap.servers": broker.start(data, port=port).bootstrap}
+    try:
+        topics_admin.create(kafka, ["away"])
+        service = Service(Stages(kafka["bootstrap.servers"], "away", home))
+        with service.running() as worker:
+            service.write([(0, service.finding(0))])
+            service.await_incidents(1, worker)
+            broker.stop(data)
+            assert worker.stderr is not None
+            while "waiting: no broker answers" not in (line := worker.stderr.readline()):
+                assert line
+            broker.start(data, port=port)
+            service.write([(0, service.finding(50))])
+            service.await_incidents(2, worker)
+            worker.send_signal(signal.SIGTERM)
+            out, err, code = service.stages.finish(worker)
+    finally:
+        broker.stop(data)
+    assert code == 0, err
+    assert json.loads(out)["findings_in"] == 2
+    assert "waiting" not in err  # once is enough
