@@ -63,10 +63,9 @@ def show(result: Figures, console: Console) -> None:
         table.add_row(stage["name"], *_cells(stage))
     console.print(table)
     for limit in result["limits"]:
-        console.print(
-            f"limit {limit['name']}: {limit['bytes_per_s'] / 1e6:,.0f} MB/s read; {limit['meaning']}",
-            highlight=False,
-        )
+        if limit["name"] in LIMITS:
+            rate = f"{limit['bytes_per_s'] / 1e6:,.0f} MB/s"
+            console.print(f"limit {limit['name']}: {rate} read; {limit['meaning']}", highlight=False)
     for sentence in result["sentences"]:
         console.print(f"- {sentence}", highlight=False)
 
@@ -128,11 +127,11 @@ def _is_another_size(name: str) -> bool:
 
 
 def _batches(merge: Figures, other: Figures) -> str:
-    cost = other["ns_per_event"] / merge["ns_per_event"]
+    cost = other["cpu_s_per_million"] / merge["cpu_s_per_million"]
     sizes = f"Batches of {other['batch_events']} events instead of {merge['batch_events']} make"
     if max(cost, 1 / cost) < MATTERS:
         return f"{sizes} little difference."
-    return f"{sizes} an event cost {cost:.1f} times as much."
+    return f"{sizes} an event cost {cost:.1f} times as much CPU."
 
 
 def _growth(merge: Figures) -> str:
