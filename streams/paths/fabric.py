@@ -169,35 +169,34 @@ def _routes(
     distance = _distances(switches, sender, receiver, leaves.astype(np.int64) - endpoints)
     starts = np.flatnonzero(np.append(True, np.diff(sender) != 0))
     ends = np.append(starts[1:], len(core))
-    # A set of links is recognised by the sum of random numbers of its members (64 bits, two sums).
-    marks = np.random.default_rng(1).integers(1, 1 << 62, (2, len(core)), dtype=np.uint64)
+    # A switch's set of links is recognised by the sum of its members' random numbers of 64 bits.
+    marks = np.random.default_rng(1).integers(1, 1 << 63, len(core), dtype=np.uint64)
     link_lists: list[I64] = []
     sizes: list[int] = []
     owners: list[int] = []
     step = max(1, _CHUNK // len(core))
-    found: dict[tuple[int, int, int], int] = {}
+    found: dict[int, int] = {}
     for low in range(0, len(leaves), step):
         here = slice(low, min(low + step, len(leaves)))
-        ahead = distance[receiver, here] == distance[sender, here] - 1
-        ahead &= distance[sender, here] > 0
-        sums = [np.add.reduceat(np.where(ahead, mark[:, None], np.uint64(0)), starts, axis=0) for mark in marks]
-        owner = np.broadcast_to(np.arange(len(starts), dtype=np.uint64)[:, None], sums[0].shape)
-        keys = np.stack([owner.ravel(), sums[0].ravel(), sums[1].ravel()])
-        distinct, where, which = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-        number = np.empty(distinct.shape[1], np.int32)
-        for k, (run, one, two) in enumerate(distinct.T.tolist()):
-            if not one and not two:
+        from_here = distance[sender, here]
+        ahead = (distance[receiver, here] == from_here - 1) & (from_here > 0)
+        sums = np.add.reduceat(np.where(ahead, marks[:, None], np.uint64(0)), starts, axis=0)
+        distinct, where, which = np.unique(sums, return_index=True, return_inverse=True)
+        number = np.empty(len(distinct), np.int32)
+        for k in np.argsort(where).tolist():  # by switch, then by leaf
+            mark = int(distinct[k])
+            if not mark:
                 number[k] = -1
                 continue
-            group = found.setdefault((run, one, two), len(sizes))
+            group = found.setdefault(mark, len(sizes))
             if group == len(sizes):
-                column = int(where[k]) % sums[0].shape[1]
+                run, column = divmod(int(where[k]), sums.shape[1])
                 members = starts[run] + np.flatnonzero(ahead[starts[run] : ends[run], column])
                 link_lists.append(core[members])
                 sizes.append(len(members))
                 owners.append(int(sender[starts[run]]) + endpoints)
             number[k] = group
-        table[sender[starts], here] = number[which.ravel()].reshape(sums[0].shape)
+        table[sender[starts], here] = number[which.reshape(sums.shape)]
     return np.concatenate(link_lists), np.array(sizes, np.int64), np.array(owners, np.int64), table
 
 

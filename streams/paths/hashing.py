@@ -113,9 +113,29 @@ class HashModel:
             return crc(self.kind, key, seed & mask)
         return _xor(key, self.width) ^ (seed & mask)
 
+    @property
+    def linear(self) -> bool:
+        """Whether hash(key, seed) = hash(key, 0) ^ `effect`(seed)."""
+        return self.kind in CRCS or self.kind.startswith("xor")
+
+    def effect(self, seed: U32, size: int) -> U32:
+        """What each seed XORs into the unseeded hash of a key of `size` bytes, for a linear hash."""
+        distinct, which = np.unique(seed, return_inverse=True)
+        nothing = np.zeros((len(distinct), size), np.uint8)
+        unseeded = self._plain(nothing[:1], np.zeros(1, np.uint32))
+        return (self.hash(nothing, distinct) ^ unseeded)[which]
+
+    def unseeded(self, key: U8) -> U32:
+        """The hash without any seed, not even a prefix of zeros."""
+        return self._plain(key, np.zeros(1, np.uint32))
+
     def choose(self, key: U8, seed: U32, buckets: I64) -> I64:
         """Place of each flow, 0 to buckets − 1; `buckets` has one entry a flow (or one for all)."""
-        value = self.hash(key, seed).astype(np.uint64)
+        return self.place(self.hash(key, seed), buckets)
+
+    def place(self, hashed: U32, buckets: I64) -> I64:
+        """Place of each hash, 0 to buckets − 1."""
+        value = hashed.astype(np.uint64)
         count = buckets.astype(np.uint64)
         if self.mapping == "modulo":
             return ((value >> np.uint64(self.offset)) % count).astype(np.int64)
