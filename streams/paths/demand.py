@@ -139,3 +139,38 @@ def flowtracer(rng: np.random.Generator, size: float = 1 << 30) -> Flows:
     """FlowTracer's test: 16 hosts on two leaves of eight, each sends on 4 queue pairs to its peer opposite."""
     src = np.repeat(np.arange(16), 4)
     return roce(src, (src + 8) % 16, size, rng)
+
+
+def parse_demand(text: str, endpoints: int, rng: np.random.Generator) -> Flows:
+    """Flows from `ring:queue_pairs=4`, `all-to-all:size=64,stride=256`, or `pairs:queue_pairs=4` (each endpoint
+    to the one half-way round); `ranks=` limits a ring's length, `bytes=` is per flow. Raises Usage.
+    """
+    kind, _, rest = text.partition(":")
+    known = {
+        "ring": {"queue_pairs": 1, "ranks": endpoints, "shuffle": 0}, "all-to-all": {"size": 64, "stride": 1},
+        "pairs": {"queue_pairs": 4},
+    }  # fmt: skip
+    if kind not in known:
+        raise Usage(f"no demand {kind!r}: one of {', '.join(known)}")
+    value: dict[str, float] = {"bytes": float(1 << 30), **known[kind]}
+    for part in filter(None, rest.split(",")):
+        name, _, number = part.partition("=")
+        if name not in value or not number.replace(".", "", 1).isdecimal():
+            raise Usage(f"{part!r} of the demand is none of {', '.join(value)} with a number")
+        value[name] = float(number)
+    if kind == "all-to-all":
+        size, stride = int(value["size"]), int(value["stride"])
+        if size < 2 or stride < 1:
+            raise Usage("all-to-all needs size >= 2 and stride >= 1")
+        return all_to_all(expert_groups(endpoints, size, stride), value["bytes"], rng)
+    pairs = int(value["queue_pairs"])
+    if pairs < 1:
+        raise Usage("queue_pairs must be >= 1")
+    if kind == "pairs":
+        src = np.repeat(np.arange(endpoints), pairs)
+        return roce(src, (src + endpoints // 2) % endpoints, value["bytes"], rng)
+    ranks = int(value["ranks"])
+    if ranks < 2 or endpoints % ranks:
+        raise Usage(f"a ring of {ranks} does not divide {endpoints} endpoints")
+    order = rng.permutation(endpoints) if value["shuffle"] else np.arange(endpoints)
+    return ring(order.reshape(-1, ranks), value["bytes"], rng, pairs)

@@ -257,3 +257,15 @@ def _relative(one: float, two: float) -> float | None:
 def with_ports(flows: Flows, ports: I64) -> Flows:
     """The same flows with other source ports; −1 keeps a flow's own."""
     return replace(flows, sport=np.where(ports < 0, flows.sport, ports))
+
+
+def fim_by_group(case: Case, layer: str) -> F64:
+    """FIM by flows of each group of a layer that carries flows, in percent, without a null."""
+    groups = case.fabric.groups
+    part = imbalance.layer_entries(groups, case.entries, groups.layers.index(layer))
+    if part is None:
+        return np.zeros(0)
+    load = np.bincount(part.slot, part.share, len(part.link))
+    total = np.bincount(part.of_slot, load, len(part.group))
+    deviation = np.abs(load / (total[part.of_slot] * part.weight) - 1)
+    return 100 * np.bincount(part.of_slot, deviation, len(part.group)) / part.size
