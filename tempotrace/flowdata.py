@@ -38,9 +38,13 @@ class Source:
         """As fields of a report."""
         known = [one.path_source or "unknown" for one in self.seen]
         return {
-            "source": self.what, "coverage": self.coverage, "interval_ns": self.interval_ns,
-            "path_sources": {name: known.count(name) / len(known) for name in sorted(set(known))} if known else {},
-        }  # fmt: skip
+            "source": self.what,
+            "coverage": self.coverage,
+            "interval_ns": self.interval_ns,
+            "path_sources": {name: known.count(name) / len(known) for name in sorted(set(known))}
+            if known
+            else {},
+        }
 
 
 def read_lake(lake: Path, tenant: str, scope: str | None) -> Source:
@@ -67,11 +71,20 @@ def read_lake(lake: Path, tenant: str, scope: str | None) -> Source:
         raise Usage(f"the lake {lake} holds no flows of {tenant}" + (f" in {scope}" if scope else ""))
     seen = [
         Seen(
-            row[0] or "", row[1] or "", row[2] or 0, row[3] or 0, row[4] or 0, float(row[6] or 0),
-            tuple((step["link"], float(step["share"])) for step in row[7] or ()), row[5] or "", tenant, 0, row[8] or "",
+            row[0] or "",
+            row[1] or "",
+            row[2] or 0,
+            row[3] or 0,
+            row[4] or 0,
+            float(row[6] or 0),
+            tuple((step["link"], float(step["share"])) for step in row[7] or ()),
+            row[5] or "",
+            tenant,
+            0,
+            row[8] or "",
         )
         for row in rows
-    ]  # fmt: skip
+    ]
     counted = [(size, covered) for _, _, size, covered in links if covered is not None and size]
     return Source(
         f"lake {lake}", seen, {name: bps for name, bps, _, _ in links if bps},
@@ -83,7 +96,8 @@ def read_lake(lake: Path, tenant: str, scope: str | None) -> Source:
 def read_file(path: Path) -> Source:
     """Flows of a file with the columns src, dst, src_port, dst_port, protocol, bytes, job, tenant, qpn, path.
 
-    Only src and dst are required. `path` is a list of links, or of {"link", "share"}; in CSV links joined by |.
+    Only src and dst are required. `path` is a list of links, or of {"link", "share"}; in CSV links joined
+    by |.
     """
     return Source(f"file {path}", [_seen(row, where) for row, where in _rows(path)])
 
@@ -96,7 +110,11 @@ def _rows(path: Path) -> Iterable[tuple[Mapping[str, Any], str]]:
     if text.lstrip().startswith(("[", "{")):
         try:
             whole = text.lstrip().startswith("[")
-            found = json.loads(text) if whole else [json.loads(line) for line in text.splitlines() if line.strip()]
+            found = (
+                json.loads(text)
+                if whole
+                else [json.loads(line) for line in text.splitlines() if line.strip()]
+            )
         except ValueError as error:
             raise MalformedInput(f"no JSON: {error}", str(path)) from error
         rows: list[Any] = found
@@ -116,19 +134,32 @@ def _seen(row: Mapping[str, Any], where: str) -> Seen:
         path = _path(row.get("path") or ())
         src, dst = str(row["src"]), str(row["dst"])
     except (KeyError, TypeError, ValueError) as error:
-        raise MalformedInput(f"a flow needs src, dst and numbers where numbers belong: {error!r}", where) from error
+        raise MalformedInput(
+            f"a flow needs src, dst and numbers where numbers belong: {error!r}", where
+        ) from error
     if not (size >= 0 and 0 <= number["src_port"] < 65536 and 0 <= number["dst_port"] < 65536):
         raise MalformedInput("bytes below 0, or a port beyond 65535", where)
     return Seen(
-        src, dst, number["src_port"], number["dst_port"], number["protocol"], size, path, str(row.get("job") or ""),
-        str(row.get("tenant") or ""), number["qpn"], str(row.get("path_source") or ("given" if path else "")),
-    )  # fmt: skip
+        src,
+        dst,
+        number["src_port"],
+        number["dst_port"],
+        number["protocol"],
+        size,
+        path,
+        str(row.get("job") or ""),
+        str(row.get("tenant") or ""),
+        number["qpn"],
+        str(row.get("path_source") or ("given" if path else "")),
+    )
 
 
 def _path(given: Any) -> tuple[tuple[str, float], ...]:
     steps = given.split("|") if isinstance(given, str) else given
     return tuple(
-        (str(step["link"]), float(step.get("share", 1))) if isinstance(step, dict) else (str(step).strip(), 1.0)
+        (str(step["link"]), float(step.get("share", 1)))
+        if isinstance(step, dict)
+        else (str(step).strip(), 1.0)
         for step in steps
     )
 
@@ -191,7 +222,7 @@ def _changed(
     """Entries where some flows have other ports, and some other paths."""
     moved = np.flatnonzero(ports >= 0)
     taken = by_hash(fabric, with_ports(flows, ports).select(moved), model)
-    flow, slot, share = [moved[taken.flow]], [taken.slot], [taken.share]
+    flow, slot, share = [moved[taken.flow]], [taken.slot.astype(np.int64)], [taken.share]
     if paths:
         number = {fabric.link_name(k): k for k in range(len(fabric.links))}
         for k, names in paths.items():
@@ -210,7 +241,7 @@ def _changed(
             share.append(np.ones(len(found) + 2))
     stay = ~np.isin(entries.flow, np.concatenate((moved, np.array(list(paths), np.int64))))
     flow.append(entries.flow[stay])
-    slot.append(entries.slot[stay])
+    slot.append(entries.slot[stay].astype(np.int64))
     share.append(entries.share[stay])
     order = np.argsort(np.concatenate(flow), kind="stable")
     shares = np.concatenate(share)[order]
@@ -222,5 +253,8 @@ def _changed(
 
 def _key(flows: Flows, k: int) -> tuple[bytes, bytes, int, int]:
     return (
-        flows.src_address[k].tobytes(), flows.dst_address[k].tobytes(), int(flows.sport[k]), int(flows.dport[k])
-    )  # fmt: skip
+        flows.src_address[k].tobytes(),
+        flows.dst_address[k].tobytes(),
+        int(flows.sport[k]),
+        int(flows.dport[k]),
+    )

@@ -28,12 +28,13 @@ def place(
     width: int,
     turn: int,
 ) -> int:
-    """Place each flow of `order` anew on the path that adds least to Σ (load/capacity)²; returns how many moved.
+    """Place each flow of `order` anew on the path that adds least to Σ (load/capacity)²; returns how many
+    moved.
 
-    `slots` (flows, hops) holds the hops between switches, −1 after the last; a flow with −1 first is not placed
-    yet. `load` is by link and is kept up to date. Of each group only the `width` least loaded members are
-    tried. Ties are tried in an order that depends on `turn`: with 0 a flow stays where it is at a tie, with more
-    it moves, so that repeated calls wander over placements of equal worth.
+    `slots` (flows, hops) holds the hops between switches, −1 after the last; a flow with −1 first is not
+    placed yet. `load` is by link and is kept up to date. Of each group only the `width` least loaded
+    members are tried. Ties are tried in an order that depends on `turn`: with 0 a flow stays where it is at
+    a tie, with more it moves, so that repeated calls wander over placements of equal worth.
     """
     hops = slots.shape[1]
     path = np.full(hops, -1, np.int32)

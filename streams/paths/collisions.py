@@ -17,6 +17,7 @@ from schemas.flow import address_text
 from streams.paths.demand import Flows
 from streams.paths.fabric import Fabric
 from streams.paths.maxmin import Paths, fair_rates
+from streams.paths.sums import summed
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -57,11 +58,11 @@ def sharing(fabric: Fabric, flows: Flows, paths: Paths) -> Sharing:
     # Where no end is known, a flow wants all that its links give.
     want = np.where(np.isfinite(alone), alone, 0.0)
     use = elephant[paths.flow] & inside[paths.link]
-    wanted = np.bincount(paths.link[use], (paths.share * want[paths.flow])[use], len(capacity)) / capacity
+    wanted = summed(paths.link[use], (paths.share * want[paths.flow])[use], len(capacity)) / capacity
     many = np.bincount(paths.link[use], minlength=len(capacity)) >= 2
     hit = np.flatnonzero(many & (wanted > OVERLOAD))
     hit = hit[np.argsort(-wanted[hit], kind="stable")]
-    load = np.bincount(paths.link, paths.share * flows.bytes[paths.flow], len(capacity))
+    load = summed(paths.link, paths.share * flows.bytes[paths.flow], len(capacity))
     return Sharing(rate, alone, np.maximum(loss, 0.0), elephant, hit, wanted[hit], load, load / capacity)
 
 
@@ -78,12 +79,19 @@ def summary(fabric: Fabric, flows: Flows, paths: Paths, found: Sharing) -> dict[
         on = on[np.argsort(-found.loss[on], kind="stable")]
         rows.append(
             {
-                "link": fabric.link_name(link), "layer": fabric.links.layers[int(fabric.links.layer[link])],
-                "elephants": len(on), "overload": float(found.overload[k]), "bytes": float(found.load[link]),
-                "jobs": sorted({"/".join(filter(None, flows.jobs[j])) for j in flows.job[on].tolist()} - {""}),
-                "flows": [flow_row(flows, f) | {"loss": float(found.loss[f])} for f in on[:FLOWS_NAMED].tolist()],
+                "link": fabric.link_name(link),
+                "layer": fabric.links.layers[int(fabric.links.layer[link])],
+                "elephants": len(on),
+                "overload": float(found.overload[k]),
+                "bytes": float(found.load[link]),
+                "jobs": sorted(
+                    {"/".join(filter(None, flows.jobs[j])) for j in flows.job[on].tolist()} - {""}
+                ),
+                "flows": [
+                    flow_row(flows, f) | {"loss": float(found.loss[f])} for f in on[:FLOWS_NAMED].tolist()
+                ],
             }
-        )  # fmt: skip
+        )
     elephants = np.flatnonzero(found.elephant)
     losing = elephants[found.loss[elephants] > 1 - 1 / OVERLOAD]
     return {
@@ -111,8 +119,8 @@ def by_job(flows: Flows, paths: Paths, found: Sharing) -> list[dict[str, Any]]:
     """Each job's flows, bytes and losses, and on how many colliding links it meets another job; worst first."""
     jobs = len(flows.jobs)
     count = np.bincount(flows.job, minlength=jobs)
-    size = np.bincount(flows.job, flows.bytes, jobs)
-    lost = np.bincount(flows.job, flows.bytes * found.loss, jobs)
+    size = summed(flows.job, flows.bytes, jobs)
+    lost = summed(flows.job, flows.bytes * found.loss, jobs)
     most = np.zeros(jobs)
     np.maximum.at(most, flows.job, found.loss)
     use = np.isin(paths.link, found.links) & found.elephant[paths.flow]
@@ -135,16 +143,19 @@ def hot_links(fabric: Fabric, found: Sharing) -> list[dict[str, Any]]:
     """The links between switches that need longest for their bytes, over the mean of their layer."""
     inside = (fabric.links.sender >= fabric.endpoints) & (fabric.links.receiver >= fabric.endpoints)
     layer = fabric.links.layer
-    total = np.bincount(layer[inside], found.seconds[inside], len(fabric.links.layers))
+    total = summed(layer[inside], found.seconds[inside], len(fabric.links.layers))
     count = np.bincount(layer[inside], minlength=len(fabric.links.layers))
     mean = total / np.maximum(count, 1)
     seconds = np.where(inside, found.seconds, 0.0)
     top = np.argsort(-seconds, kind="stable")[:WORST]
     return [
         {
-            "link": fabric.link_name(k), "layer": fabric.links.layers[int(layer[k])],
-            "bytes": float(found.load[k]), "seconds": float(seconds[k]), "over_mean": float(seconds[k] / mean[layer[k]]),
+            "link": fabric.link_name(k),
+            "layer": fabric.links.layers[int(layer[k])],
+            "bytes": float(found.load[k]),
+            "seconds": float(seconds[k]),
+            "over_mean": float(seconds[k] / mean[layer[k]]),
         }
         for k in top.tolist()
         if seconds[k] > 0
-    ]  # fmt: skip
+    ]

@@ -67,7 +67,18 @@ class Flows:
 
     def select(self, use: I64) -> "Flows":
         """Only these flows, in this order (one may come several times)."""
-        names = ("src", "dst", "src_address", "dst_address", "protocol", "sport", "dport", "qpn", "bytes", "job")
+        names = (
+            "src",
+            "dst",
+            "src_address",
+            "dst_address",
+            "protocol",
+            "sport",
+            "dport",
+            "qpn",
+            "bytes",
+            "job",
+        )
         return replace(self, **{name: getattr(self, name)[use] for name in names})
 
 
@@ -80,19 +91,29 @@ def addresses(endpoint: I32) -> U8:
     return _big_endian((endpoint.astype(np.int64) + 1) | (10 << 24), 4)
 
 
-def roce(
-    src: I64, dst: I64, size: F64 | float, rng: np.random.Generator, jobs: I64 | None = None
-) -> Flows:
+def roce(src: I64, dst: I64, size: F64 | float, rng: np.random.Generator, jobs: I64 | None = None) -> Flows:
     """RoCEv2 flows between generated endpoints on queue pairs drawn at random; ports by the kernel's formula."""
     n = len(src)
     local, remote = rng.integers(QPN_FIRST, QPN_END, (2, n))
     job = np.zeros(n, np.int32) if jobs is None else jobs.astype(np.int32)
-    names = tuple(("", f"job{k}") for k in range(int(job.max()) + 1 if n else 1)) if jobs is not None else (("", ""),)
+    names = (
+        tuple(("", f"job{k}") for k in range(int(job.max()) + 1 if n else 1))
+        if jobs is not None
+        else (("", ""),)
+    )
     return Flows(
-        src.astype(np.int32), dst.astype(np.int32), addresses(src.astype(np.int32)), addresses(dst.astype(np.int32)),
-        np.full(n, UDP), sport_of_qpns(local, remote), np.full(n, ROCE_PORT), remote,
-        np.broadcast_to(np.asarray(size, np.float64), n).copy(), job, names,
-    )  # fmt: skip
+        src.astype(np.int32),
+        dst.astype(np.int32),
+        addresses(src.astype(np.int32)),
+        addresses(dst.astype(np.int32)),
+        np.full(n, UDP),
+        sport_of_qpns(local, remote),
+        np.full(n, ROCE_PORT),
+        remote,
+        np.broadcast_to(np.asarray(size, np.float64), n).copy(),
+        job,
+        names,
+    )
 
 
 def redrawn(flows: Flows, rng: np.random.Generator) -> Flows:
@@ -142,8 +163,8 @@ def flowtracer(rng: np.random.Generator, size: float = 1 << 30) -> Flows:
 
 
 def parse_demand(text: str, endpoints: int, rng: np.random.Generator) -> Flows:
-    """Flows from `ring:queue_pairs=4`, `all-to-all:size=64,stride=256`, or `pairs:queue_pairs=4` (each endpoint
-    to the one half-way round); `ranks=` limits a ring's length, `bytes=` is per flow. Raises Usage.
+    """Flows from `ring:queue_pairs=4`, `all-to-all:size=64,stride=256`, or `pairs:queue_pairs=4` (each
+    endpoint to the one half-way round); `ranks=` limits a ring's length, `bytes=` is per flow. Raises Usage.
     """
     kind, _, rest = text.partition(":")
     known = {

@@ -143,7 +143,7 @@ class HashModel:
         high = (value << np.uint64(self.offset)) & mask
         return ((high * count) >> np.uint64(self.width)).astype(np.int64)
 
-    def seeds(self, switch: I64, port: I64) -> U32:
+    def seeds(self, switch: NDArray[Any], port: NDArray[Any]) -> U32:
         """The seed that each flow meets at a switch, coming in by a port."""
         if not self.seed_by:
             return np.full(1, self.seed & 0xFFFFFFFF, np.uint32)
@@ -178,7 +178,7 @@ def parse_model(text: str, base: HashModel | None = None) -> HashModel:
     return replace(model, **changes)
 
 
-def mixed(seed: int, *numbers: I64) -> U32:
+def mixed(seed: int, *numbers: NDArray[Any]) -> U32:
     """A well-mixed 32-bit number of a seed and more (the finaliser of splitmix64, number after number)."""
     state = np.full(1, seed & (2**64 - 1), np.uint64)
     for number in numbers:
@@ -218,14 +218,17 @@ def crc(kind: str, key: U8, seed: U32 | None = None) -> U32:
             value = (value >> eight) ^ table[(value ^ column) & np.uint32(0xFF)]
         else:
             value = ((value << eight) & mask) ^ table[(value >> np.uint32(spec.width - 8)) ^ column]
-    return value ^ np.uint32(spec.final)
+    out: U32 = value ^ np.uint32(spec.final)
+    return out
 
 
 def _xor(key: U8, width: int) -> U32:
     if width == 8:
-        return np.bitwise_xor.reduce(key, axis=1).astype(np.uint32)
+        out: U32 = np.bitwise_xor.reduce(key, axis=1).astype(np.uint32)
+        return out
     even = np.pad(key, ((0, 0), (0, key.shape[1] % 2)))
-    return np.bitwise_xor.reduce(np.ascontiguousarray(even).view(">u2"), axis=1).astype(np.uint32)
+    out = np.bitwise_xor.reduce(np.ascontiguousarray(even).view(">u2"), axis=1).astype(np.uint32)
+    return out
 
 
 @cache

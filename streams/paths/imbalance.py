@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from streams.paths import null
 from streams.paths.fabric import Groups
 from streams.paths.route import Entries
+from streams.paths.sums import summed
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
@@ -39,16 +40,28 @@ class Spread:
         """As the fields of a report."""
         chance = self.null
         out: dict[str, Any] = {
-            "fim_routing": self.fim_routing, "fim_layer": self.fim_layer, "fim_null": None, "z": None, "p": None,
-            "max_over_mean": self.max_over_mean, "jain": self.jain, "cov": self.cov,
-        }  # fmt: skip
+            "fim_routing": self.fim_routing,
+            "fim_layer": self.fim_layer,
+            "fim_null": None,
+            "z": None,
+            "p": None,
+            "max_over_mean": self.max_over_mean,
+            "jain": self.jain,
+            "cov": self.cov,
+        }
         if chance is not None:
             out |= {
-                "fim_null": chance.mean, "z": chance.z(self.fim_routing), "p": chance.p,
-                "verdict": chance.verdict(self.fim_routing), "null_sd": chance.sd, "null_method": chance.method,
-                "null_draws": chance.draws, "p_below": chance.below, "p_equal": chance.equal,
+                "fim_null": chance.mean,
+                "z": chance.z(self.fim_routing),
+                "p": chance.p,
+                "verdict": chance.verdict(self.fim_routing),
+                "null_sd": chance.sd,
+                "null_method": chance.method,
+                "null_draws": chance.draws,
+                "p_below": chance.below,
+                "p_equal": chance.equal,
                 "p_above": chance.above,
-            }  # fmt: skip
+            }
         return out
 
 
@@ -132,8 +145,8 @@ def layer_spread(
 ) -> LayerSpread | None:
     """Imbalance of one layer (a place in groups.layers); None if no flow has a choice in it.
 
-    `size` and `unit` are by flow: bytes, and the number of its distinct hash key. `capacity` is by link. `rng`
-    draws the nulls of unequal keys.
+    `size` and `unit` are by flow: bytes, and the number of its distinct hash key. `capacity` is by link.
+    `rng` draws the nulls of unequal keys.
     """
     part = layer_entries(groups, entries, layer)
     if part is None:
@@ -143,13 +156,17 @@ def layer_spread(
     units = _units(part, unit) if entries.whole else None
     spreads, loads = [], []
     for amount in (counts, amounts):
-        load = np.bincount(part.slot, amount, len(part.link))
-        total = np.bincount(part.of_slot, load, len(part.group))
+        load = summed(part.slot, amount, len(part.link))
+        total = summed(part.of_slot, load, len(part.group))
         expected = total[part.of_slot] * part.weight
         loads.append(load)
         spreads.append(_spread(part, even, amount, load, total, expected, units, rng, draws))
-    total = np.bincount(part.of_slot, loads[0], len(part.group))
-    each = 100 * np.bincount(part.of_slot, np.abs(loads[0] / (total[part.of_slot] * part.weight) - 1)) / part.size
+    total = summed(part.of_slot, loads[0], len(part.group))
+    each = (
+        100
+        * summed(part.of_slot, np.abs(loads[0] / (total[part.of_slot] * part.weight) - 1), len(part.group))
+        / part.size
+    )
     return LayerSpread(
         groups.layers[layer], part.group, len(even[0]), float(loads[0].sum()), float(loads[1].sum()),
         spreads[0], spreads[1], each, _null_by_group(part, units), loads[0],
@@ -158,7 +175,9 @@ def layer_spread(
 
 def _capacity_shares(groups: Groups, layer: int, part: _Layer, capacity: F64) -> tuple[I64, F64]:
     """(links of the layer, the share that each has of the layer's capacity), idle links too."""
-    links = np.unique(groups.link[(groups.layer == layer)[groups.of_slot] & (groups.size > 1)[groups.of_slot]])
+    links = np.unique(
+        groups.link[(groups.layer == layer)[groups.of_slot] & (groups.size > 1)[groups.of_slot]]
+    )
     return links.astype(np.int64), capacity[links] / capacity[links].sum()
 
 
@@ -185,12 +204,12 @@ def _spread(
     live = expected > 0  # a group may carry flows without bytes
     if not live.any():
         return Spread(0.0, 0.0, 1.0, 1.0, 0.0, None)
-    deviation = np.bincount(
+    deviation = summed(
         part.of_slot[live], np.abs(load[live] - expected[live]) / expected[live], len(part.group)
     )
     routing = float(100 * (deviation / part.size) @ total / total.sum())
     links, share = even
-    on_link = np.bincount(np.searchsorted(links, part.link), load, len(links))
+    on_link = summed(np.searchsorted(links, part.link), load, len(links))
     of_layer = fim(on_link, share * total.sum())
     most, jain, cov = evenness(load[live] / expected[live])
     chance = None if units is None else _null(part, amount, load, total, units, routing, rng, draws)
@@ -209,7 +228,7 @@ def _null(
 ) -> null.Null:
     """The null of a layer's fim_routing, in percent: exact where keys are alike, else drawn, else a limit."""
     which, owner = units
-    each = np.bincount(which, amount, len(owner))
+    each = summed(which, amount, len(owner))
     order = np.argsort(owner, kind="stable")
     start = np.searchsorted(owner[order], np.arange(len(part.group) + 1))
     each = each[order]
@@ -259,8 +278,14 @@ def _draw_work(exact: bool, keys: int, links: int, sizes: F64) -> int:
 
 def _scaled(found: null.Null, factor: float) -> null.Null:
     return null.Null(
-        found.mean * factor, found.sd * factor, found.below, found.equal, found.above, found.method, found.draws
-    )  # fmt: skip
+        found.mean * factor,
+        found.sd * factor,
+        found.below,
+        found.equal,
+        found.above,
+        found.method,
+        found.draws,
+    )
 
 
 def _null_by_group(part: _Layer, units: tuple[I64, I64] | None) -> F64:
@@ -280,7 +305,9 @@ def _null_by_group(part: _Layer, units: tuple[I64, I64] | None) -> F64:
     return out
 
 
-def idle_links(groups: Groups, entries: Entries, layer: int, unit: I64) -> list[tuple[int, int, float, float]]:
+def idle_links(
+    groups: Groups, entries: Entries, layer: int, unit: I64
+) -> list[tuple[int, int, float, float]]:
     """Links without load though keys were hashed over their group: (group, link, expected flows, p).
 
     p is the chance (1 − w)^K that no key fell on the link, by Holm over all links of the layer.
@@ -289,12 +316,13 @@ def idle_links(groups: Groups, entries: Entries, layer: int, unit: I64) -> list[
     if part is None or not entries.whole:
         return []
     keys = np.bincount(_units(part, unit)[1], minlength=len(part.group))[part.of_slot]
-    load = np.bincount(part.slot, part.share, len(part.link))
+    load = summed(part.slot, part.share, len(part.link))
     empty = np.flatnonzero(load == 0)
     chance = holm((1 - part.weight[empty]) ** keys[empty], len(part.link))
     rows = zip(empty.tolist(), chance.tolist(), strict=True)
     out = [
-        (int(part.group[part.of_slot[s]]), int(part.link[s]), float(keys[s] * part.weight[s]), p) for s, p in rows
+        (int(part.group[part.of_slot[s]]), int(part.link[s]), float(keys[s] * part.weight[s]), p)
+        for s, p in rows
     ]
     return sorted(out, key=lambda row: row[3])
 

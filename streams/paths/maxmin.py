@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams.paths.route import Entries
+from streams.paths.sums import summed
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -67,7 +68,8 @@ def paths_of(entries: Entries, slot_link: I32) -> Paths:
 
 def wire_bytes(payload: F64, mtu: int) -> F64:
     """Bytes on the wire of a RoCEv2 message in packets of at most `mtu` payload bytes."""
-    return payload + FRAME_OVERHEAD * np.ceil(payload / mtu)
+    out: F64 = payload + FRAME_OVERHEAD * np.ceil(payload / mtu)
+    return out
 
 
 def fair_rates(paths: Paths, flows: int, capacity: F64) -> tuple[F64, I64]:
@@ -81,7 +83,7 @@ def fair_rates(paths: Paths, flows: int, capacity: F64) -> tuple[F64, I64]:
     flow, link, share = paths.flow, paths.link, paths.share
     entry = np.arange(len(flow))
     links = len(capacity)
-    demand = np.bincount(link, share, links)
+    demand = summed(link, share, links)
     while len(flow):
         level = np.full(links, np.inf)
         busy = demand > 0
@@ -100,16 +102,16 @@ def fair_rates(paths: Paths, flows: int, capacity: F64) -> tuple[F64, I64]:
         place = np.flatnonzero(settled)
         limit[flow[place][::-1]] = entry[place][::-1]
         gone = np.repeat(done, length)
-        left -= np.bincount(link[gone], share[gone] * by_entry[gone], links)
+        left -= summed(link[gone], share[gone] * by_entry[gone], links)
         keep = ~gone
         flow, link, share, entry = flow[keep], link[keep], share[keep], entry[keep]
-        demand = np.bincount(link, share, links)
+        demand = summed(link, share, links)
     return rate, limit
 
 
 def paused_rates(paths: Paths, flows: int, capacity: F64) -> F64:
-    """Rates if each port is one queue and pauses spread: a link passes no flow faster than the slowest that it
-    carries towards a later bottleneck.
+    """Rates if each port is one queue and pauses spread: a link passes no flow faster than the slowest that
+    it carries towards a later bottleneck.
     """
     rate, limit = fair_rates(paths, flows, capacity)
     entry = np.arange(len(paths.flow))
@@ -129,7 +131,7 @@ def paused_rates(paths: Paths, flows: int, capacity: F64) -> F64:
 
 def link_bound(paths: Paths, size: F64, capacity: F64) -> float:
     """max over links of bytes/capacity; `size` in bytes by flow, `capacity` in bytes per second."""
-    load = np.bincount(paths.link, paths.share * size[paths.flow], len(capacity))
+    load = summed(paths.link, paths.share * size[paths.flow], len(capacity))
     return float((load / capacity).max(initial=0.0))
 
 

@@ -4,9 +4,10 @@ For one group of L links and K keys of equal size, S = Σ|f_l − F/L| (so FIM =
 
 - the exact mean Σ over links of 2·v·C(K,v)·p^v·q^(K−v+1), v = ⌊Kp⌋ + 1 (de Moivre's mean deviation);
 - the exact variance, from the trinomial law of two links;
-- an exact distribution: if k links hold at most ⌊K/L⌋ keys each, and s together, S = 2·(kK/L − s). The number of
-  ways for (k, s) is C(L,k) times a coefficient of the product of k series cut above ⌊K/L⌋ and L − k series cut
-  below; they are computed as Poisson weights of mean K/L, whose sum is conditioned to be K.
+- an exact distribution: if k links hold at most ⌊K/L⌋ keys each, and s together, S = 2·(kK/L − s). The
+number of
+  ways for (k, s) is C(L,k) times a coefficient of the product of k series cut above ⌊K/L⌋ and L − k series
+  cut below; they are computed as Poisson weights of mean K/L, whose sum is conditioned to be K.
 
 Keys of unequal size (bytes, or several flows on a key) are redrawn: at least 10⁴ draws, keys of one size
 together. Where that is too much work, moments of the normal limit serve, and the method says so.
@@ -20,6 +21,8 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from streams.paths.sums import summed
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -115,7 +118,11 @@ def sum_variance(keys: int, links: int) -> float:
     chance = _binomial(a, np.array([keys]), p)
     away = np.abs(a - centre)
     # Y given X = x is binomial of the other keys on the other links.
-    given = away if links == 2 else (_binomial(a[:, None], keys - a[None, :], 1 / (links - 1)) * away[:, None]).sum(0)
+    given = (
+        away
+        if links == 2
+        else (_binomial(a[:, None], keys - a[None, :], 1 / (links - 1)) * away[:, None]).sum(0)
+    )
     both = float((chance * away * given).sum())
     mean = mean_deviation(keys, p)
     square = keys * p * (1 - p)
@@ -163,7 +170,9 @@ def exact_sum(keys: int, links: int) -> F64:
     over = [np.ones(1)]
     for _ in range(links):
         over.append(np.convolve(over[-1], high)[: keys + 1])
-    whole = math.exp(keys * math.log(keys) - keys - math.lgamma(keys + 1))  # chance that K Poisson(K/L) sum to K
+    whole = math.exp(
+        keys * math.log(keys) - keys - math.lgamma(keys + 1)
+    )  # chance that K Poisson(K/L) sum to K
     out = np.zeros(keys * links + 1)
     for k in range(links + 1):
         held = np.pad(under[k], (0, keys + 1 - len(under[k])))
@@ -175,7 +184,8 @@ def exact_sum(keys: int, links: int) -> F64:
 
 
 def even_sums(groups: Sequence[tuple[int, int, int]], observed: int) -> Null | None:
-    """Exact null of Σ over independent groups of (keys, links, times) equal keys, S·L/2 summed: a whole number.
+    """Exact null of Σ over independent groups of (keys, links, times) equal keys, S·L/2 summed: a whole
+    number.
 
     All groups must have the same number of links. None if that is too much work.
     """
@@ -239,9 +249,11 @@ def draw_sums(weight: F64, sizes: F64, draws: int, rng: np.random.Generator) -> 
         for first in range(0, draws, step):
             here = min(step, draws - first)
             shape = (here, len(few))
-            link = rng.integers(0, links, shape) if even else np.searchsorted(edges, rng.random(shape), "right")
+            link = (
+                rng.integers(0, links, shape) if even else np.searchsorted(edges, rng.random(shape), "right")
+            )
             link += np.arange(here)[:, None] * links
-            sums = np.bincount(link.ravel(), np.tile(few, here), here * links)
+            sums = summed(link.ravel(), np.tile(few, here), here * links)
             load[first : first + here] += sums.reshape(here, links)
     expected = sizes.sum() * weight
     out: F64 = (np.abs(load - expected) / expected).sum(axis=1)
@@ -256,9 +268,14 @@ def drawn(sums: F64, observed: float) -> Null:
     above = int(np.count_nonzero(sums > observed + near))
     sd = float(sums.std(ddof=1)) if len(sums) > 1 else 0.0
     return Null(
-        float(sums.mean()), sd if sd > near else 0.0, below / total, (total - below - above) / total, above / total,
-        "drawn", len(sums),
-    )  # fmt: skip
+        float(sums.mean()),
+        sd if sd > near else 0.0,
+        below / total,
+        (total - below - above) / total,
+        above / total,
+        "drawn",
+        len(sums),
+    )
 
 
 def band(keys: int, p: float, low: float = 0.01, high: float = 0.99) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from streams.paths.fabric import Groups
 from streams.paths.imbalance import holm
 from streams.paths.route import Entries
+from streams.paths.sums import summed
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
@@ -59,7 +60,8 @@ class Polarisation:
 
 
 def polarisation(groups: Groups, entries: Entries, unit: I64) -> Polarisation:
-    """Tests of every (sender, switch, group) where both had a choice. `unit` is the distinct key of each flow.
+    """Tests of every (sender, switch, group) where both had a choice. `unit` is the distinct key of each
+    flow.
 
     Flows that are split over links are left out: their choice is no hash's.
     """
@@ -68,10 +70,17 @@ def polarisation(groups: Groups, entries: Entries, unit: I64) -> Polarisation:
     # One key counts once, however many flows share it.
     keys = np.stack((unit[entries.flow[pair]], before, after))
     order = np.lexsort(keys)
-    new = np.append(True, (np.diff(keys[:, order], axis=1) != 0).any(axis=0)) if len(order) else np.empty(0, bool)
+    new = (
+        np.append(True, (np.diff(keys[:, order], axis=1) != 0).any(axis=0))
+        if len(order)
+        else np.empty(0, bool)
+    )
     keep = order[new]
     before, after = before[keep], after[keep]
-    sender, group = groups.node[groups.of_slot[before]].astype(np.int64), groups.of_slot[after].astype(np.int64)
+    sender, group = (
+        groups.node[groups.of_slot[before]].astype(np.int64),
+        groups.of_slot[after].astype(np.int64),
+    )
     link = groups.link[before].astype(np.int64)
     cell = np.unique(np.stack((sender, link, group)), axis=1, return_inverse=True)
     tests, which = cell[0], cell[1].ravel()
@@ -102,8 +111,8 @@ def _tested(groups: Groups, tests: I64, which: I64, after: I64, group_before: I6
         share = seen / keys[owner]
         pearson = (seen - expected) ** 2 / expected
         entropy = -np.where(seen > 0, share * np.log2(share), 0.0)
-    g = np.maximum(0.0, 2 * np.bincount(owner, part, count))
-    inverse = np.bincount(owner, 1 / groups.weight[slot], count)
+    g = np.maximum(0.0, 2 * summed(owner, part, count))
+    inverse = summed(owner, 1 / groups.weight[slot], count)
     variance = 2 * (size - 1) + (inverse - size.astype(np.float64) ** 2 - 2 * size + 2) / np.maximum(keys, 1)
     least = np.minimum.reduceat(expected, start) if count else np.empty(0)
     known = least >= CELL_MIN
@@ -112,16 +121,27 @@ def _tested(groups: Groups, tests: I64, which: I64, after: I64, group_before: I6
     adjusted = np.full(count, np.nan)
     adjusted[known] = holm(p[known])
     weight = groups.weight[slot]
-    full = np.bincount(owner, -np.where(weight > 0, weight * np.log2(np.maximum(weight, 1e-300)), 0.0), count)
+    full = summed(owner, -np.where(weight > 0, weight * np.log2(np.maximum(weight, 1e-300)), 0.0), count)
     layer_from = np.empty(count, np.int64)
     layer_from[which] = groups.layer[group_before]
     return Polarisation(
-        tests[0], groups.node[group].astype(np.int64), group, layer_from, groups.layer[group].astype(np.int64),
-        keys, size, np.bincount(owner, seen > 0, count).astype(np.int64), least, g,
-        np.bincount(owner, pearson, count) - (size - 1), variance, p, adjusted,
-        np.bincount(owner, entropy, count),
+        tests[0],
+        groups.node[group].astype(np.int64),
+        group,
+        layer_from,
+        groups.layer[group].astype(np.int64),
+        keys,
+        size,
+        summed(owner, seen > 0, count).astype(np.int64),
+        least,
+        g,
+        summed(owner, pearson, count) - (size - 1),
+        variance,
+        p,
+        adjusted,
+        summed(owner, entropy, count),
         np.maximum(0.0, full - (size - 1) / (2 * math.log(2) * np.maximum(keys, 1))),
-    )  # fmt: skip
+    )
 
 
 def chi_square_above(value: F64, freedom: I64) -> F64:
@@ -166,15 +186,21 @@ def summary(groups: Groups, found: Polarisation, names: tuple[str, ...], worst: 
     order = np.argsort(np.where(np.isnan(found.p_holm), 2.0, found.p_holm) - found.g * 1e-12, kind="stable")
     rows = [
         {
-            "sender": names[int(found.sender[k])], "switch": names[int(found.switch[k])],
-            "layer": groups.layers[int(found.layer_to[k])], "keys": int(found.keys[k]),
-            "members": int(found.members[k]), "used": int(found.used[k]), "g": float(found.g[k]),
-            "p": _number(found.p[k]), "p_holm": _number(found.p_holm[k]),
-            "entropy_bits": float(found.entropy_bits[k]), "entropy_null_bits": float(found.entropy_null_bits[k]),
+            "sender": names[int(found.sender[k])],
+            "switch": names[int(found.switch[k])],
+            "layer": groups.layers[int(found.layer_to[k])],
+            "keys": int(found.keys[k]),
+            "members": int(found.members[k]),
+            "used": int(found.used[k]),
+            "g": float(found.g[k]),
+            "p": _number(found.p[k]),
+            "p_holm": _number(found.p_holm[k]),
+            "entropy_bits": float(found.entropy_bits[k]),
+            "entropy_null_bits": float(found.entropy_null_bits[k]),
             "verdict": found.verdict(k),
         }
         for k in order[:worst].tolist()
-    ]  # fmt: skip
+    ]
     polarised, unknown = int((verdicts == "polarised").sum()), int((verdicts == "unknown").sum())
     tested = len(verdicts) - unknown
     verdict = "polarised" if polarised else ("none" if tested else "unknown")

@@ -66,7 +66,9 @@ def on_fabric(seen: Sequence[Seen], fabric: Fabric) -> Flows:
     for flow in seen:
         for name in (flow.src, flow.dst):
             if name not in number:
-                raise Usage(f"{name} is no endpoint of the fabric ({fabric.nodes[0]}, {fabric.nodes[1]}, ...)")
+                raise Usage(
+                    f"{name} is no endpoint of the fabric ({fabric.nodes[0]}, {fabric.nodes[1]}, ...)"
+                )
         ends.append((number[flow.src], number[flow.dst]))
     src, dst = np.array(ends, np.int32).reshape(-1, 2).T
     named = [
@@ -160,11 +162,7 @@ def _assembled(
     flow = np.repeat(np.arange(len(seen)), [len(trail) for trail in trails])
     link = np.array([place[name] for trail in trails for name in trail], np.int64)
     share = np.array(
-        [
-            dict(one.path).get(name, 1.0)
-            for one, trail in zip(seen, trails, strict=True)
-            for name in trail
-        ]
+        [dict(one.path).get(name, 1.0) for one, trail in zip(seen, trails, strict=True) for name in trail]
     )
     target = fabric.leaf[np.array(ends)[flow, 1]]
     groups, slot, off = slots_of(fabric, link, target)
@@ -236,9 +234,18 @@ def _flows(seen: Sequence[Seen], src: NDArray[np.int32], dst: NDArray[np.int32])
     width = len(packed[0][0]) if seen else 4
     source, target = (np.frombuffer(b"".join(side), np.uint8).reshape(-1, width) for side in packed)
     return Flows(
-        src, dst, source, target, _column(seen, "protocol"), _column(seen, "src_port"), _column(seen, "dst_port"),
-        _column(seen, "qpn"), np.array([one.bytes for one in seen], np.float64), job, tuple(jobs) or (("", ""),),
-    )  # fmt: skip
+        src,
+        dst,
+        source,
+        target,
+        _column(seen, "protocol"),
+        _column(seen, "src_port"),
+        _column(seen, "dst_port"),
+        _column(seen, "qpn"),
+        np.array([one.bytes for one in seen], np.float64),
+        job,
+        tuple(jobs) or (("", ""),),
+    )
 
 
 def _packed(address: str) -> bytes:

@@ -1,7 +1,7 @@
 """Flows onto links: hop by hop over a fabric, all flows at once.
 
-What comes out are **entries** (flow, slot, share), by flow and along its path: slot says which member of which
-ECMP group, share which part of the flow goes there.
+What comes out are **entries** (flow, slot, share), by flow and along its path: slot says which member of
+which ECMP group, share which part of the flow goes there.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +15,7 @@ from schemas.errors import Usage
 from streams.paths.demand import Flows
 from streams.paths.fabric import MAX_HOPS, Fabric, Groups
 from streams.paths.hashing import HashModel, mixed, weighted_buckets
+from streams.paths.sums import summed
 
 U8 = NDArray[np.uint8]
 I32 = NDArray[np.int32]
@@ -115,7 +116,9 @@ def walk(fabric: Fabric, flows: Flows, choose: Choose) -> I32:
     """Slots of each flow's hops, shape (flows, hops), −1 after the last. Raises Usage if a flow has no path."""
     groups = fabric.groups
     n = len(flows)
-    if n and (min(flows.src.min(), flows.dst.min()) < 0 or max(flows.src.max(), flows.dst.max()) >= fabric.endpoints):
+    if n and (
+        min(flows.src.min(), flows.dst.min()) < 0 or max(flows.src.max(), flows.dst.max()) >= fabric.endpoints
+    ):
         raise Usage("a flow's ends are not both endpoints of the fabric")
     if (flows.src == flows.dst).any():
         raise Usage("a flow from an endpoint to itself takes no link")
@@ -162,7 +165,10 @@ def mixture(fabric: Fabric, flows: Flows, choices: list[Choose]) -> Entries:
     merged["key"], count = np.unique(np.concatenate(found), return_counts=True)
     flow = merged["key"] // (base * MAX_HOPS)
     return Entries(
-        flow.astype(np.int32), (merged["key"] % base).astype(np.int32), count / len(choices), len(choices) == 1
+        flow.astype(np.int32),
+        (merged["key"] % base).astype(np.int32),
+        count / len(choices),
+        len(choices) == 1,
     )
 
 
@@ -178,7 +184,14 @@ def spray(fabric: Fabric, flows: Flows) -> Entries:
     for hop in range(1, MAX_HOPS):
         there = node == fabric.leaves[target[flow]]
         ended = np.unique(flow[there])
-        out.append((ended, np.full(len(ended), hop), groups.first[fabric.down[flows.dst[ended]]], np.ones(len(ended))))
+        out.append(
+            (
+                ended,
+                np.full(len(ended), hop),
+                groups.first[fabric.down[flows.dst[ended]]],
+                np.ones(len(ended)),
+            )
+        )
         flow, node, share = flow[~there], node[~there], share[~there]
         if not len(flow):
             break
@@ -189,15 +202,17 @@ def spray(fabric: Fabric, flows: Flows) -> Entries:
         if sum(len(part[0]) for part in out) + int(count.sum()) > ENTRIES_MAX:
             raise Usage(f"spraying these flows needs more than {ENTRIES_MAX:,} entries: give fewer flows")
         each = np.repeat(np.arange(len(flow)), count)
-        slot = np.repeat(groups.first[group], count) + np.arange(len(each)) - np.repeat(np.cumsum(count) - count, count)
+        slot = (
+            np.repeat(groups.first[group], count)
+            + np.arange(len(each))
+            - np.repeat(np.cumsum(count) - count, count)
+        )
         part = share[each] * groups.weight[slot]
         out.append((flow[each], np.full(len(each), hop), slot, part))
         reached = fabric.links.receiver[groups.link[slot]].astype(np.int64)
         key, which = np.unique(flow[each] * size + reached, return_inverse=True)
-        share = np.bincount(which, part, len(key))
+        share = summed(which, part, len(key))
         flow, node = key // size, key % size
     flows_, hops_, slots_, shares_ = (np.concatenate(column) for column in zip(*out, strict=True))
     order = np.lexsort((hops_, flows_))
-    return Entries(
-        flows_[order].astype(np.int32), slots_[order].astype(np.int32), shares_[order], False
-    )
+    return Entries(flows_[order].astype(np.int32), slots_[order].astype(np.int32), shares_[order], False)

@@ -1,8 +1,9 @@
 """A static assignment of flows to paths that makes the worst link as light as can be, and the bound it meets.
 
-Largest flows first, each onto the path that adds least to Σ (load/capacity)²; then flows are lifted and placed
-again until none moves. For equal flows over one tier this ends at the optimum (a link two flows above another
-would give one away). In general the problem is NP-hard; how near the answer is to the bound is part of it.
+Largest flows first, each onto the path that adds least to Σ (load/capacity)²; then flows are lifted and
+placed again until none moves. For equal flows over one tier this ends at the optimum (a link two flows
+above another would give one away). In general the problem is NP-hard; how near the answer is to the bound
+is part of it.
 """
 
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from streams.paths.demand import Flows
 from streams.paths.fabric import MAX_HOPS, Fabric
 from streams.paths.hashing import SPORT_FIRST, HashModel
 from streams.paths.route import hash_choice, walk
+from streams.paths.sums import summed
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -72,7 +74,7 @@ def solve(fabric: Fabric, flows: Flows, size: F64) -> Assignment:
     whole = _with_ends(fabric, flows, best)
     used = whole >= 0
     flow, _ = np.nonzero(used)
-    total = np.bincount(groups.link[whole[used]], size[flow], len(capacity))
+    total = summed(groups.link[whole[used]], size[flow], len(capacity))
     return Assignment(whole, float((total / capacity).max(initial=0.0)), bound, passes)
 
 
@@ -90,15 +92,15 @@ def _with_ends(fabric: Fabric, flows: Flows, slots: I32) -> I32:
 def lower_bound(fabric: Fabric, flows: Flows, size: F64) -> float:
     """Seconds that the worst link needs under any assignment of whole flows: the greatest of
 
-    every endpoint's own bytes over its link, either way; for all links out of a leaf (and into one), the bytes
-    that leave (enter) over their capacity; and by pigeonhole, of the m·L + 1 largest flows out of a leaf with L
-    links some link carries m + 1, so at least the sum of the smallest m + 1 of them.
+    every endpoint's own bytes over its link, either way; for all links out of a leaf (and into one), the
+    bytes that leave (enter) over their capacity; and by pigeonhole, of the m·L + 1 largest flows out of a
+    leaf with L links some link carries m + 1, so at least the sum of the smallest m + 1 of them.
     """
     capacity = fabric.links.capacity_bps / 8
     link, first = fabric.groups.link, fabric.groups.first
     best = 0.0
     for ends, groups in ((flows.src, fabric.up), (flows.dst, fabric.down)):
-        bytes_ = np.bincount(ends, size, fabric.endpoints)
+        bytes_ = summed(ends, size, fabric.endpoints)
         best = max(best, float((bytes_ / capacity[link[first[groups]]]).max(initial=0.0)))
     away = fabric.leaf[flows.src] != fabric.leaf[flows.dst]
     between = (fabric.links.sender >= fabric.endpoints) & (fabric.links.receiver >= fabric.endpoints)
@@ -154,5 +156,5 @@ def source_ports(fabric: Fabric, flows: Flows, slots: I32, model: HashModel) -> 
 def _same(one: I32, two: I32) -> NDArray[np.bool_]:
     width = max(one.shape[1], two.shape[1])
     padded = [np.pad(each, ((0, 0), (0, width - each.shape[1])), constant_values=-1) for each in (one, two)]
-    return (padded[0] == padded[1]).all(axis=1)
-
+    same: NDArray[np.bool_] = (padded[0] == padded[1]).all(axis=1)
+    return same

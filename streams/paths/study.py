@@ -1,10 +1,10 @@
 """FlowTracer's experiment, repeated: many draws of the flows at one hash, one way of routing beside another.
 
 16 hosts with 400 Gbit/s on two leaves of eight, eight spines, 4 queue pairs from each host to its peer on the
-other leaf: 64 flows, and two groups of eight uplinks with 32 flows each. What is drawn are the queue pairs, so
-the source ports; the hash stays (a seed of a CRC would only permute the links). Each group's exact expectation
-is 36.54 %, its standard deviation 10.75. FlowTracer (arXiv 2410.17078) reports 30 % less imbalance for static
-routing than for ECMP on its own fabric and flows; its metric is not published in full.
+other leaf: 64 flows, and two groups of eight uplinks with 32 flows each. What is drawn are the queue pairs,
+so the source ports; the hash stays (a seed of a CRC would only permute the links). Each group's exact
+expectation is 36.54 %, its standard deviation 10.75. FlowTracer (arXiv 2410.17078) reports 30 % less
+imbalance for static routing than for ECMP on its own fabric and flows; its metric is not published in full.
 """
 
 import math
@@ -50,9 +50,11 @@ def study(a: str, b: str, model: HashModel, rng: np.random.Generator, draws: int
         # Both groups of a draw are one observation: their flows need not be independent.
         by_draw = each.mean(axis=1)
         out[side] = {
-            "mode": mode, "fim_mean": float(each.mean()), "fim_sd": float(each.std(ddof=1)) if draws > 1 else None,
+            "mode": mode,
+            "fim_mean": float(each.mean()),
+            "fim_sd": float(each.std(ddof=1)) if draws > 1 else None,
             "standard_error": float(by_draw.std(ddof=1)) / math.sqrt(draws) if draws > 1 else None,
-        }  # fmt: skip
+        }
     one, two = out["a"]["fim_mean"], out["b"]["fim_mean"]
     out["difference_points"] = two - one
     out["difference_relative"] = (two - one) / one if one else None

@@ -1,7 +1,7 @@
 """Generated fabrics: leaf and spine, three-tier Clos, rail-optimised; and fabrics from a list of cables.
 
-Every cable is two directed links. Layers are named by who sends and which way: `host-up`, `leaf-up`, `agg-up`,
-`spine-down`, `agg-down`, `host-down`. An endpoint is one NIC port, one GPU's.
+Every cable is two directed links. Layers are named by who sends and which way: `host-up`, `leaf-up`,
+`agg-up`, `spine-down`, `agg-down`, `host-down`. An endpoint is one NIC port, one GPU's.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,13 @@ LAYERS: Final = ("host-up", "leaf-up", "agg-up", "spine-down", "agg-down", "host
 
 
 def leaf_spine(
-    leaves: int, hosts: int, spines: int, *, gbps: float = 400.0, up_gbps: float | None = None, cables: int = 1
+    leaves: int,
+    hosts: int,
+    spines: int,
+    *,
+    gbps: float = 400.0,
+    up_gbps: float | None = None,
+    cables: int = 1,
 ) -> Fabric:
     """`leaves` × `hosts` endpoints; each leaf has `cables` to each spine."""
     leaf, spine = np.arange(leaves), np.arange(spines)
@@ -33,9 +39,7 @@ def leaf_spine(
     )
 
 
-def clos(
-    pods: int, leaves: int, aggs: int, hosts: int, uplinks: int, *, gbps: float = 400.0
-) -> Fabric:
+def clos(pods: int, leaves: int, aggs: int, hosts: int, uplinks: int, *, gbps: float = 400.0) -> Fabric:
     """Three tiers: pods of `leaves` × `aggs`; aggregation switch k of a pod leads to the spines of plane k.
 
     Each plane has `uplinks` spines, so an inter-pod flow has aggs × uplinks paths.
@@ -44,7 +48,9 @@ def clos(
     of_pod = np.arange(aggs)
     to_agg = np.stack((np.repeat(leaf, aggs), (leaf[:, None] // leaves * aggs + of_pod).ravel()))
     agg = np.arange(pods * aggs)
-    to_spine = np.stack((np.repeat(agg, uplinks), ((agg % aggs)[:, None] * uplinks + np.arange(uplinks)).ravel()))
+    to_spine = np.stack(
+        (np.repeat(agg, uplinks), ((agg % aggs)[:, None] * uplinks + np.arange(uplinks)).ravel())
+    )
     ends = np.arange(pods * leaves * hosts)
     return _assemble(
         [
@@ -58,7 +64,8 @@ def clos(
 def rail_optimised(
     hosts: int, rails: int, per_leaf: int, spines: int, *, gbps: float = 400.0, cables: int = 1
 ) -> Fabric:
-    """Hosts of `rails` NICs; NIC r of `per_leaf` neighbouring hosts is on one leaf of rail r; leaves to spines.
+    """Hosts of `rails` NICs; NIC r of `per_leaf` neighbouring hosts is on one leaf of rail r; leaves to
+    spines.
 
     Endpoint number = host × rails + rail.
     """
@@ -96,7 +103,9 @@ def from_cables(cables: Sequence[tuple[str, str, float]]) -> Fabric:
     climbs = tier[receiver] >= tier[sender]
     from_tier = tier[sender]
     layers = tuple(f"tier{k}-{way}" for k in range(int(tier.max()) + 1) for way in ("up", "down"))
-    return build(nodes, len(ends), _links(sender, receiver, from_tier * 2 + ~climbs, layers, np.tile(gbps, 2)))
+    return build(
+        nodes, len(ends), _links(sender, receiver, from_tier * 2 + ~climbs, layers, np.tile(gbps, 2))
+    )
 
 
 def _heights(nodes: int, endpoints: int, one: I64, two: I64) -> I64:
@@ -113,8 +122,8 @@ def _heights(nodes: int, endpoints: int, one: I64, two: I64) -> I64:
 
 
 def parse_fabric(text: str) -> Fabric:
-    """A fabric from `leaf-spine:leaves=2,hosts=8,spines=8`, `clos:pods=…,leaves=…,aggs=…,hosts=…,uplinks=…` or
-    `rail:hosts=…,rails=8,per_leaf=…,spines=…`; `gbps=` and, where it applies, `cables=`. Raises Usage.
+    """A fabric from `leaf-spine:leaves=2,hosts=8,spines=8`, `clos:pods=…,leaves=…,aggs=…,hosts=…,uplinks=…`
+    or `rail:hosts=…,rails=8,per_leaf=…,spines=…`; `gbps=` and, where it applies, `cables=`. Raises Usage.
     """
     kind, _, rest = text.partition(":")
     makers = {"leaf-spine": leaf_spine, "clos": clos, "rail": rail_optimised}
@@ -130,7 +139,8 @@ def parse_fabric(text: str) -> Fabric:
         if given[name.strip()] <= 0:
             raise Usage(f"{part!r} of the fabric must be greater than 0")
     try:
-        return makers[kind](**given)  # type: ignore[operator]
+        made: Fabric = makers[kind](**given)  # type: ignore[operator]
+        return made
     except TypeError as error:
         raise Usage(f"the fabric {kind} cannot be made: {str(error).partition(' ')[2]}") from error
 
@@ -161,7 +171,9 @@ def _assemble(names: list[list[str]], stages: list[tuple[tuple[int, int], I64, f
     return build(tuple(name for tier in names for name in tier), len(names[0]), links)
 
 
-def _links(sender: I64, receiver: I64, layer: I64, layers: tuple[str, ...], gbps: NDArray[np.float64]) -> Links:
+def _links(
+    sender: I64, receiver: I64, layer: I64, layers: tuple[str, ...], gbps: NDArray[np.float64]
+) -> Links:
     return Links(
         sender.astype(np.int32), receiver.astype(np.int32), layer.astype(np.int32), gbps * GBPS,
         np.ones(len(sender)), layers,

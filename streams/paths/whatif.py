@@ -1,12 +1,12 @@
 """What if flows were placed otherwise: modes of routing, each with its figures.
 
-    ecmp            as the switches hash (or, for recorded flows, as they went)
-    static          an assignment that makes the worst link lightest, with source ports that bring it about
-    flowlet[:N]     each flow in N parts (16), each part placed at random
-    spray           each flow over all members of every group
-    rehash:MODEL    another hash: `rehash:crc32c,seed=7,offset=3,fields=5tuple+qpn,by=switch,map=multiply`
-    qp-scale:N      each flow on N queue pairs, each with a source port of its own
-    reroute:FILE    ports or paths from a file, read by the caller
+ecmp            as the switches hash (or, for recorded flows, as they went)
+static          an assignment that makes the worst link lightest, with source ports that bring it about
+flowlet[:N]     each flow in N parts (16), each part placed at random
+spray           each flow over all members of every group
+rehash:MODEL    another hash: `rehash:crc32c,seed=7,offset=3,fields=5tuple+qpn,by=switch,map=multiply`
+qp-scale:N      each flow on N queue pairs, each with a source port of its own
+reroute:FILE    ports or paths from a file, read by the caller
 """
 
 from collections.abc import Callable
@@ -25,6 +25,7 @@ from streams.paths.imbalance import LayerSpread
 from streams.paths.maxmin import Paths, paths_of
 from streams.paths.route import Entries, as_entries, by_hash, mixture, random_choice, spray
 from streams.paths.solver import Assignment, solve, source_ports
+from streams.paths.sums import summed
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
@@ -76,7 +77,9 @@ def make(
     if kind == "flowlet":
         parts = _number(argument or str(FLOWLETS), mode)
         choices = [random_choice(fabric.groups, model.seed, k) for k in range(parts)]
-        return Case(fabric, flows, mixture(fabric, flows, choices), model, mode, f"{parts} flowlets a flow, at random")
+        return Case(
+            fabric, flows, mixture(fabric, flows, choices), model, mode, f"{parts} flowlets a flow, at random"
+        )
     if kind == "reroute":
         if reroute is None or not argument:
             raise Usage("reroute needs a file: reroute:FILE")
@@ -104,7 +107,13 @@ def layers_of(case: Case, rng: np.random.Generator) -> list[LayerSpread]:
     unit = case.flows.units(case.model.fields)
     found = (
         imbalance.layer_spread(
-            case.fabric.groups, case.entries, layer, case.flows.bytes, unit, case.fabric.links.capacity_bps, rng
+            case.fabric.groups,
+            case.entries,
+            layer,
+            case.flows.bytes,
+            unit,
+            case.fabric.links.capacity_bps,
+            rng,
         )
         for layer in range(len(case.fabric.groups.layers))
     )
@@ -138,22 +147,33 @@ def _layer_row(case: Case, layer: LayerSpread, unit: I64) -> dict[str, Any]:
     number = groups.layers.index(layer.name)
     idle = imbalance.idle_links(groups, case.entries, number, unit)
     return {
-        "layer": layer.name, "groups": len(layer.groups), "links": layer.links, "flows": layer.flows,
-        "bytes": layer.bytes, **layer.by_flows.summary(), "by_bytes": layer.by_bytes.summary(),
+        "layer": layer.name,
+        "groups": len(layer.groups),
+        "links": layer.links,
+        "flows": layer.flows,
+        "bytes": layer.bytes,
+        **layer.by_flows.summary(),
+        "by_bytes": layer.by_bytes.summary(),
         "worst_groups": [
             {
-                "switch": names[int(groups.node[layer.groups[g]])], "links": int(groups.size[layer.groups[g]]),
+                "switch": names[int(groups.node[layer.groups[g]])],
+                "links": int(groups.size[layer.groups[g]]),
                 "fim": float(layer.fim[g]),
                 "fim_null": None if np.isnan(layer.fim_null[g]) else float(layer.fim_null[g]),
             }
             for g in excess.tolist()
         ],
         "idle_links": [
-            {"link": case.fabric.link_name(link), "switch": names[int(groups.node[g])], "expected": flows, "p": p}
+            {
+                "link": case.fabric.link_name(link),
+                "switch": names[int(groups.node[g])],
+                "expected": flows,
+                "p": p,
+            }
             for g, link, flows, p in idle[: imbalance.WORST]
         ],
         "idle_count": len(idle),
-    }  # fmt: skip
+    }
 
 
 def _forced(case: Case, chosen: list[LayerSpread]) -> list[dict[str, Any]]:
@@ -165,18 +185,23 @@ def _forced(case: Case, chosen: list[LayerSpread]) -> list[dict[str, Any]]:
     rows = []
     for number, name in enumerate(links.layers):
         own = np.flatnonzero(inside & (links.layer == number))
-        load = np.bincount(link, case.entries.share, len(links))[own]
+        load = summed(link, case.entries.share, len(links))[own]
         if not load.sum() or name in {layer.name for layer in chosen}:
             continue
         most, jain, cov = imbalance.evenness(load / links.capacity_bps[own])
         share = links.capacity_bps[own] / links.capacity_bps[own].sum()
         rows.append(
             {
-                "layer": name, "links": len(own), "flows": float(load.sum()),
-                "bytes": float(np.bincount(link, size, len(links))[own].sum()),
-                "fim_layer": imbalance.fim(load, share * load.sum()), "max_over_mean": most, "jain": jain, "cov": cov,
+                "layer": name,
+                "links": len(own),
+                "flows": float(load.sum()),
+                "bytes": float(summed(link, size, len(links))[own].sum()),
+                "fim_layer": imbalance.fim(load, share * load.sum()),
+                "max_over_mean": most,
+                "jain": jain,
+                "cov": cov,
             }
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -265,7 +290,7 @@ def fim_by_group(case: Case, layer: str) -> F64:
     part = imbalance.layer_entries(groups, case.entries, groups.layers.index(layer))
     if part is None:
         return np.zeros(0)
-    load = np.bincount(part.slot, part.share, len(part.link))
-    total = np.bincount(part.of_slot, load, len(part.group))
+    load = summed(part.slot, part.share, len(part.link))
+    total = summed(part.of_slot, load, len(part.group))
     deviation = np.abs(load / (total[part.of_slot] * part.weight) - 1)
-    return 100 * np.bincount(part.of_slot, deviation, len(part.group)) / part.size
+    return 100 * summed(part.of_slot, deviation, len(part.group)) / part.size

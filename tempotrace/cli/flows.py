@@ -20,20 +20,27 @@ app = typer.Typer(help="Report how flows spread over links; compare ways of rout
 
 FlowFile = Annotated[
     Path | None,
-    typer.Option("--flows", metavar="FILE", help="CSV or JSON: src, dst, src_port, dst_port, bytes, job, path."),
+    typer.Option(
+        "--flows", metavar="FILE", help="CSV or JSON: src, dst, src_port, dst_port, bytes, job, path."
+    ),
 ]
 FabricSpec = Annotated[
     str | None,
     typer.Option(
-        "--fabric", metavar="SPEC", help="leaf-spine:leaves=2,hosts=8,spines=8; clos:…; rail:…; or a CSV of cables."
+        "--fabric",
+        metavar="SPEC",
+        help="leaf-spine:leaves=2,hosts=8,spines=8; clos:…; rail:…; or a CSV of cables.",
     ),
 ]
 Demand = Annotated[
     str | None,
-    typer.Option("--demand", metavar="SPEC", help="Made flows: ring:queue_pairs=4; all-to-all:size=64; pairs."),
+    typer.Option(
+        "--demand", metavar="SPEC", help="Made flows: ring:queue_pairs=4; all-to-all:size=64; pairs."
+    ),
 ]
 Hash = Annotated[
-    str, typer.Option("--hash", metavar="MODEL", help="Hash of the switches: crc32c,seed=7,by=switch,offset=3.")
+    str,
+    typer.Option("--hash", metavar="MODEL", help="Hash of the switches: crc32c,seed=7,by=switch,offset=3."),
 ]
 Gbps = Annotated[float, typer.Option("--gbps", min=0.001, help="Capacity of links whose own is not known.")]
 Mtu = Annotated[int, typer.Option("--mtu", min=256, max=65536, help="Payload bytes of a packet.")]
@@ -77,7 +84,9 @@ def report(
 
 @app.command()
 def compare(
-    a: Annotated[str, typer.Option("--a", metavar="MODE", help="ecmp, static, flowlet[:N], spray, …")] = "ecmp",
+    a: Annotated[
+        str, typer.Option("--a", metavar="MODE", help="ecmp, static, flowlet[:N], spray, …")
+    ] = "ecmp",
     b: Annotated[
         str, typer.Option("--b", metavar="MODE", help="… rehash:MODEL, qp-scale:N, reroute:FILE.")
     ] = "static",
@@ -91,7 +100,9 @@ def compare(
     gbps: Gbps = 400.0,
     mtu: Mtu = 4096,
     seed: Seed = 1,
-    draws: Annotated[int, typer.Option("--draws", min=2, max=1_000_000, help="Draws of the set-up's flows.")] = 1000,
+    draws: Annotated[
+        int, typer.Option("--draws", min=2, max=1_000_000, help="Draws of the set-up's flows.")
+    ] = 1000,
     as_json: Json = False,
 ) -> None:
     """Compare two ways of routing the same flows; without input, FlowTracer's set-up, many times drawn.
@@ -114,7 +125,9 @@ def compare(
         }
         at: tuple[Fabric, Flows, Entries | None] = (*study.setup(rng), None)
     else:
-        head, at, model, rng = _input(lake or DEFAULT_LAKE, flows, fabric, demand, hash_, tenant, scope, gbps, seed)
+        head, at, model, rng = _input(
+            lake or DEFAULT_LAKE, flows, fabric, demand, hash_, tenant, scope, gbps, seed
+        )
     sides = {
         side: whatif.report(whatif.make(mode, *at[:2], model, rng, at[2], _reroute(at, model)), rng, mtu)
         for side, mode in (("a", a), ("b", b))
@@ -147,11 +160,21 @@ def _input(
     if demand is not None:
         if over is None or flows is not None:
             raise Usage("--demand makes flows on a --fabric, and takes no --flows")
-        return {"input": f"made: {demand} on {fabric}"}, (over, parse_demand(demand, over.endpoints, rng), None), model, rng
+        return (
+            {"input": f"made: {demand} on {fabric}"},
+            (over, parse_demand(demand, over.endpoints, rng), None),
+            model,
+            rng,
+        )
     source = flowdata.read_file(flows) if flows is not None else flowdata.read_lake(lake, tenant, scope)
     found = flowdata.placed(source, over, model, gbps)
     without = 0 if over is not None else sum(1 for one in source.seen if not one.path)
-    head = {"input": source.what, **source.head(), "without_path": without, "off_shortest": found.off_shortest}
+    head = {
+        "input": source.what,
+        **source.head(),
+        "without_path": without,
+        "off_shortest": found.off_shortest,
+    }
     return head, (found.fabric, found.flows, found.entries if over is None else None), model, rng
 
 
@@ -172,7 +195,20 @@ def _show(sides: list[dict[str, Any]], compared: dict[str, Any] | None = None) -
     console = Console()
     head = compared or sides[0]
     console.print(head["input"], highlight=False, markup=False)
-    table = Table("mode", "layer", "groups", "links", "flows", "FIM", "by chance", "z", "p", "", "max/mean", "bytes: FIM")
+    table = Table(
+        "mode",
+        "layer",
+        "groups",
+        "links",
+        "flows",
+        "FIM",
+        "by chance",
+        "z",
+        "p",
+        "",
+        "max/mean",
+        "bytes: FIM",
+    )
     for side in sides:
         for row in side["layers"]:
             table.add_row(
@@ -197,7 +233,9 @@ def _show(sides: list[dict[str, Any]], compared: dict[str, Any] | None = None) -
             )
         if collisions["worst"]:
             worst = collisions["worst"][0]
-            console.print(f"  worst: {worst['link']}, {worst['elephants']} elephants, {worst['overload']:.2f} × its capacity")
+            console.print(
+                f"  worst: {worst['link']}, {worst['elephants']} elephants, {worst['overload']:.2f} × its capacity"
+            )
     for what in sides[0]["completion"]["left_out"]:
         console.print(f"  left out: {what}")
     if compared and "study" in compared:
