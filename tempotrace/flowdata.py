@@ -48,7 +48,7 @@ class Source:
 
 
 def read_lake(lake: Path, tenant: str, scope: str | None) -> Source:
-    """Flows of a tenant, all windows together: bytes summed, the best known and latest path. Raises Setup, Usage."""
+    """A tenant's flows over all windows: bytes summed, the best known and latest path. Raises Setup, Usage."""
     where, arguments = "tenant = ?", [tenant]
     if scope is not None:
         where, arguments = where + " AND scope = ?", [tenant, scope]
@@ -240,7 +240,7 @@ def _changed(
             flow.append(np.full(len(found) + 2, k))
             share.append(np.ones(len(found) + 2))
     stay = ~np.isin(entries.flow, np.concatenate((moved, np.array(list(paths), np.int64))))
-    flow.append(entries.flow[stay])
+    flow.append(entries.flow[stay].astype(np.int64))
     slot.append(entries.slot[stay].astype(np.int64))
     share.append(entries.share[stay])
     order = np.argsort(np.concatenate(flow), kind="stable")

@@ -116,7 +116,7 @@ def _address(packed: NDArray[np.uint8]) -> str:
 
 
 def by_job(flows: Flows, paths: Paths, found: Sharing) -> list[dict[str, Any]]:
-    """Each job's flows, bytes and losses, and on how many colliding links it meets another job; worst first."""
+    """Each job's flows, bytes and losses; on how many colliding links it meets another job. Worst first."""
     jobs = len(flows.jobs)
     count = np.bincount(flows.job, minlength=jobs)
     size = summed(flows.job, flows.bytes, jobs)

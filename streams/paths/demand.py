@@ -1,4 +1,4 @@
-"""Flows as arrays, and the flows that collectives make: rings, all-to-all in expert groups, FlowTracer's pairs."""
+"""Flows as arrays, and those that collectives make: rings, all-to-all in expert groups, FlowTracer's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -92,7 +92,7 @@ def addresses(endpoint: I32) -> U8:
 
 
 def roce(src: I64, dst: I64, size: F64 | float, rng: np.random.Generator, jobs: I64 | None = None) -> Flows:
-    """RoCEv2 flows between generated endpoints on queue pairs drawn at random; ports by the kernel's formula."""
+    """RoCEv2 flows between generated endpoints on random queue pairs; ports by the kernel's formula."""
     n = len(src)
     local, remote = rng.integers(QPN_FIRST, QPN_END, (2, n))
     job = np.zeros(n, np.int32) if jobs is None else jobs.astype(np.int32)
@@ -150,14 +150,14 @@ def all_to_all(members: I64, size: float, rng: np.random.Generator) -> Flows:
 
 
 def expert_groups(endpoints: int, size: int, stride: int = 1) -> I64:
-    """Members of expert groups of `size` among `endpoints`, shape (groups, size), neighbours `stride` apart."""
+    """Members of expert groups, shape (groups, size), neighbours `stride` apart."""
     if endpoints % (size * stride):
         raise Usage(f"{endpoints} endpoints are no multiple of {size} × {stride}")
     return np.arange(endpoints).reshape(-1, size, stride).swapaxes(1, 2).reshape(-1, size)
 
 
 def flowtracer(rng: np.random.Generator, size: float = 1 << 30) -> Flows:
-    """FlowTracer's test: 16 hosts on two leaves of eight, each sends on 4 queue pairs to its peer opposite."""
+    """FlowTracer's test: 16 hosts on two leaves, each sends on 4 queue pairs to its peer opposite."""
     src = np.repeat(np.arange(16), 4)
     return roce(src, (src + 8) % 16, size, rng)
 

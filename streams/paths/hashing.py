@@ -224,11 +224,11 @@ def crc(kind: str, key: U8, seed: U32 | None = None) -> U32:
 
 def _xor(key: U8, width: int) -> U32:
     if width == 8:
-        out: U32 = np.bitwise_xor.reduce(key, axis=1).astype(np.uint32)
-        return out
+        folded: U32 = np.bitwise_xor.reduce(key, axis=1).astype(np.uint32)
+        return folded
     even = np.pad(key, ((0, 0), (0, key.shape[1] % 2)))
-    out = np.bitwise_xor.reduce(np.ascontiguousarray(even).view(">u2"), axis=1).astype(np.uint32)
-    return out
+    words: U32 = np.bitwise_xor.reduce(np.ascontiguousarray(even).view(">u2"), axis=1).astype(np.uint32)
+    return words
 
 
 @cache
@@ -292,7 +292,8 @@ def jenkins(key: U8, seed: U32) -> U32:
     c = (c ^ b) - _rotated(b, 16)
     a = (a ^ c) - _rotated(c, 4)
     b = (b ^ a) - _rotated(a, 14)
-    return (c ^ b) - _rotated(b, 24)
+    out: U32 = (c ^ b) - _rotated(b, 24)
+    return out
 
 
 def sport_of_label(label: I64) -> I64:

@@ -219,7 +219,7 @@ def normal(mean: float, variance: float, observed: float) -> Null:
 
 
 def limit_moments(weight: F64, sizes: F64) -> tuple[float, float]:
-    """(mean, variance) of Σ_l |B_l − E_l|/E_l in the normal limit, for keys of these sizes on these weights."""
+    """(mean, variance) of Σ_l |B_l − E_l|/E_l in the normal limit, for keys of these sizes."""
     p = weight
     square = float(sizes @ sizes)
     sigma = np.sqrt(square * p * (1 - p))

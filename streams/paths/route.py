@@ -113,7 +113,7 @@ def whole_weights(weight: F64, limit: int = 1024) -> list[int]:
 
 
 def walk(fabric: Fabric, flows: Flows, choose: Choose) -> I32:
-    """Slots of each flow's hops, shape (flows, hops), −1 after the last. Raises Usage if a flow has no path."""
+    """Slots of each flow's hops, shape (flows, hops), −1 after the last. Raises Usage if there is no path."""
     groups = fabric.groups
     n = len(flows)
     if n and (

@@ -41,7 +41,7 @@ FLOWS_TIMED: Final = 200_000  # beyond, completion is not computed
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Flows on paths of a fabric. `model` is the hash that keys and ports go by; `routing` says how in words."""
+    """Flows on paths of a fabric. Keys and ports go by `model`; `routing` says in words how they were placed."""
 
     fabric: Fabric
     flows: Flows
@@ -99,7 +99,8 @@ def _number(text: str, mode: str) -> int:
 
 def _words(model: HashModel) -> str:
     by = {"": "one seed for all", "switch": "a seed for each switch", "port": "a seed for each ingress port"}
-    return f"{model.kind} over {'+'.join(model.fields)}, {model.mapping}, offset {model.offset}, {by[model.seed_by]}"
+    fields = "+".join(model.fields)
+    return f"{model.kind} over {fields}, {model.mapping}, offset {model.offset}, {by[model.seed_by]}"
 
 
 def layers_of(case: Case, rng: np.random.Generator) -> list[LayerSpread]:
@@ -206,7 +207,7 @@ def _forced(case: Case, chosen: list[LayerSpread]) -> list[dict[str, Any]]:
 
 
 def completion(case: Case, paths: Paths, mtu: int = MTU) -> dict[str, Any]:
-    """Seconds until all bytes are delivered, on the wire, by max-min fair share; a range for PFC; the bound."""
+    """Seconds until all bytes are delivered by max-min fair share; a range for PFC; the bound."""
     capacity = case.fabric.links.capacity_bps / 8
     wire = maxmin.wire_bytes(case.flows.bytes, mtu)
     out: dict[str, Any] = {

@@ -1,5 +1,6 @@
 """`tempotrace flows`: how evenly flows spread over links, and what another way of routing would bring."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -120,8 +121,8 @@ def compare(
 
         rng, model = seeded(seed), parse_model(hash_)
         head: dict[str, Any] = {
-            "input": "none given: FlowTracer's set-up (2 leaves × 8 hosts × 400 Gbit/s, 8 spines, 4 queue pairs a "
-            "host to its peer on the other leaf: 64 flows, two groups of 8 uplinks)"
+            "input": "none given: FlowTracer's set-up (2 leaves × 8 hosts × 400 Gbit/s, 8 spines, 4 queue pairs "
+            "a host to its peer on the other leaf: 64 flows, two groups of 8 uplinks)"
         }
         at: tuple[Fabric, Flows, Entries | None] = (*study.setup(rng), None)
     else:
@@ -192,50 +193,22 @@ def _show(sides: list[dict[str, Any]], compared: dict[str, Any] | None = None) -
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    head = compared or sides[0]
-    console.print(head["input"], highlight=False, markup=False)
+    console = Console(highlight=False, markup=False)
+    console.print((compared or sides[0])["input"])
     table = Table(
-        "mode",
-        "layer",
-        "groups",
-        "links",
-        "flows",
-        "FIM",
-        "by chance",
-        "z",
-        "p",
-        "",
-        "max/mean",
-        "bytes: FIM",
+        "mode", "layer", "flows/links", "FIM", "by chance", "z", "p", "so", "max/mean", "FIM, bytes"
     )
     for side in sides:
         for row in side["layers"]:
             table.add_row(
-                side["mode"], row["layer"], f"{row['groups']:,}", f"{row['links']:,}", f"{row['flows']:,.0f}",
-                f"{row['fim_routing']:.2f}", _figure(row["fim_null"], ".2f"), _figure(row["z"], "+.1f"),
-                _figure(row["p"], ".2g"), row.get("verdict", "split"), f"{row['max_over_mean']:.2f}",
-                f"{row['by_bytes']['fim_routing']:.2f}",
+                side["mode"], row["layer"], f"{row['flows']:.0f}/{row['links']}", f"{row['fim_routing']:.2f}",
+                _figure(row["fim_null"], ".2f"), _figure(row["z"], "+.1f"), _figure(row["p"], ".2g"),
+                row.get("verdict", "split"), f"{row['max_over_mean']:.2f}", f"{row['by_bytes']['fim_routing']:.2f}",
             )  # fmt: skip
     console.print(table)
     for side in sides:
-        collisions, done, hash_ = side["collisions"], side["completion"], side["polarisation"]
-        console.print(
-            f"{side['mode']}: {collisions['links']:,} links with colliding elephants, which lose "
-            f"{collisions['mean_loss']:.1%} on average and {collisions['max_loss']:.1%} at most; polarisation: "
-            f"{hash_['verdict']} ({hash_['polarised']:,} of {hash_['tested']:,} tested, {hash_['unknown']:,} unknown)"
-        )
-        if done["seconds"] is not None:
-            low, high = done["pfc_range_s"]
-            console.print(
-                f"  done in {done['seconds']:.6g} s by max-min fair share (with PFC {low:.6g} to {high:.6g} s), "
-                f"at best {done['lower_bound_s']:.6g} s"
-            )
-        if collisions["worst"]:
-            worst = collisions["worst"][0]
-            console.print(
-                f"  worst: {worst['link']}, {worst['elephants']} elephants, {worst['overload']:.2f} × its capacity"
-            )
+        for line in _lines(side):
+            console.print(line)
     for what in sides[0]["completion"]["left_out"]:
         console.print(f"  left out: {what}")
     if compared and "study" in compared:
@@ -245,6 +218,34 @@ def _show(sides: list[dict[str, Any]], compared: dict[str, Any] | None = None) -
             f"{found['exact_mean']:.2f}), {found['b']['mode']} {found['b']['fim_mean']:.2f}: "
             f"{found['difference_points']:+.2f} points, {_figure(found['difference_relative'], '+.0%')}. "
             f"Paper: {found['paper']}"
+        )
+
+
+def _lines(side: dict[str, Any]) -> Iterator[str]:
+    """What a terminal shows of one case below the table."""
+    losses, done, hashes = side["collisions"], side["completion"], side["polarisation"]
+    yield (
+        f"{side['mode']}: {losses['links']:,} links with colliding elephants; elephants lose "
+        f"{losses['mean_loss']:.1%} on average, {losses['max_loss']:.1%} at most"
+    )
+    if losses["worst"]:
+        worst = losses["worst"][0]
+        yield f"  worst: {worst['link']}, {worst['elephants']} want {worst['overload']:.2f} × its capacity"
+    yield (
+        f"  polarisation: {hashes['verdict']} ({hashes['polarised']:,} of {hashes['tested']:,} tested, "
+        f"{hashes['unknown']:,} with too few flows)"
+    )
+    if done["seconds"] is not None:
+        low, high = done["pfc_range_s"]
+        yield (
+            f"  done in {done['seconds']:.6g} s by max-min fair share (PFC: {low:.6g} to {high:.6g} s), "
+            f"at best {done['lower_bound_s']:.6g} s"
+        )
+    if "assignment" in side:
+        found = side["assignment"]
+        yield (
+            f"  assignment: worst link {found['worst_link_s']:.6g} s, bound {found['lower_bound_s']:.6g} s; "
+            f"source ports found for all but {found['without_port']:,} of {len(found['flows']):,} flows (--json)"
         )
 
 
