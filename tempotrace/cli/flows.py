@@ -1,0 +1,253 @@
+"""`tempotrace flows`: how evenly flows spread over links, and what another way of routing would bring."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from schemas.errors import Usage
+from tempotrace.cli.options import DEFAULT_LAKE, DEFAULT_TENANT, Json, Lake, Scope, Tenant, emit
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from streams.paths.demand import Flows
+    from streams.paths.fabric import Fabric
+    from streams.paths.hashing import HashModel
+    from streams.paths.route import Entries
+
+app = typer.Typer(help="Report how flows spread over links; compare ways of routing.")
+
+FlowFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--flows", metavar="FILE", help="CSV or JSON: src, dst, src_port, dst_port, bytes, job, path."
+    ),
+]
+FabricSpec = Annotated[
+    str | None,
+    typer.Option(
+        "--fabric",
+        metavar="SPEC",
+        help="leaf-spine:leaves=2,hosts=8,spines=8; clos:…; rail:…; or a CSV of cables.",
+    ),
+]
+Demand = Annotated[
+    str | None,
+    typer.Option(
+        "--demand", metavar="SPEC", help="Made flows: ring:queue_pairs=4; all-to-all:size=64; pairs."
+    ),
+]
+Hash = Annotated[
+    str,
+    typer.Option("--hash", metavar="MODEL", help="Hash of the switches: crc32c,seed=7,by=switch,offset=3."),
+]
+Gbps = Annotated[float, typer.Option("--gbps", min=0.001, help="Capacity of links whose own is not known.")]
+Mtu = Annotated[int, typer.Option("--mtu", min=256, max=65536, help="Payload bytes of a packet.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of what is drawn.")]
+_DEFAULT_HASH: Final = "crc32"
+
+
+@app.callback()
+def _group() -> None:
+    """Report how flows spread over links; compare ways of routing."""
+
+
+@app.command()
+def report(
+    lake: Lake = DEFAULT_LAKE,
+    flows: FlowFile = None,
+    fabric: FabricSpec = None,
+    demand: Demand = None,
+    hash_: Hash = _DEFAULT_HASH,
+    tenant: Tenant = DEFAULT_TENANT,
+    scope: Scope = None,
+    gbps: Gbps = 400.0,
+    mtu: Mtu = 4096,
+    seed: Seed = 1,
+    as_json: Json = False,
+) -> None:
+    """Say how evenly flows spread over links, against chance; which collide, and what each loses.
+
+    Flows come from the lake, from --flows, or are made by --demand on a --fabric. Paths are those recorded,
+    or with --fabric computed by --hash.
+
+    Example: tempotrace flows report --flows flows.csv --fabric leaf-spine:leaves=4,hosts=16,spines=16 --json
+    """
+    from streams.paths import whatif
+
+    head, at, model, rng = _input(lake, flows, fabric, demand, hash_, tenant, scope, gbps, seed)
+    case = whatif.make("ecmp", at[0], at[1], model, rng, recorded=at[2])
+    result = {**head, **whatif.report(case, rng, mtu)}
+    emit(result, as_json, lambda: _show([result]))
+
+
+@app.command()
+def compare(
+    a: Annotated[
+        str, typer.Option("--a", metavar="MODE", help="ecmp, static, flowlet[:N], spray, …")
+    ] = "ecmp",
+    b: Annotated[
+        str, typer.Option("--b", metavar="MODE", help="… rehash:MODEL, qp-scale:N, reroute:FILE.")
+    ] = "static",
+    lake: Annotated[Path | None, typer.Option("--lake", metavar="DIR", help="Folder of the lake.")] = None,
+    flows: FlowFile = None,
+    fabric: FabricSpec = None,
+    demand: Demand = None,
+    hash_: Hash = _DEFAULT_HASH,
+    tenant: Tenant = DEFAULT_TENANT,
+    scope: Scope = None,
+    gbps: Gbps = 400.0,
+    mtu: Mtu = 4096,
+    seed: Seed = 1,
+    draws: Annotated[
+        int, typer.Option("--draws", min=2, max=1_000_000, help="Draws of the set-up's flows.")
+    ] = 1000,
+    as_json: Json = False,
+) -> None:
+    """Compare two ways of routing the same flows; without input, FlowTracer's set-up, many times drawn.
+
+    Example: tempotrace flows compare --a ecmp --b static --json
+    """
+    from streams.paths import study, whatif
+
+    made = lake is None and flows is None and demand is None
+    if made and fabric is not None:
+        raise Usage("--fabric needs flows: --flows, --lake or --demand")
+    if made:
+        from streams.paths.hashing import parse_model
+        from tempotrace.clockwork import seeded
+
+        rng, model = seeded(seed), parse_model(hash_)
+        head: dict[str, Any] = {
+            "input": "none given: FlowTracer's set-up (2 leaves × 8 hosts × 400 Gbit/s, 8 spines, 4 queue pairs "
+            "a host to its peer on the other leaf: 64 flows, two groups of 8 uplinks)"
+        }
+        at: tuple[Fabric, Flows, Entries | None] = (*study.setup(rng), None)
+    else:
+        head, at, model, rng = _input(
+            lake or DEFAULT_LAKE, flows, fabric, demand, hash_, tenant, scope, gbps, seed
+        )
+    sides = {
+        side: whatif.report(whatif.make(mode, *at[:2], model, rng, at[2], _reroute(at, model)), rng, mtu)
+        for side, mode in (("a", a), ("b", b))
+    }
+    result = {**head, **sides, "difference": whatif.difference(sides["a"], sides["b"])}
+    if made and not any(mode.startswith("reroute") for mode in (a, b)):
+        result["study"] = study.study(a, b, model, rng, draws)
+    emit(result, as_json, lambda: _show([sides["a"], sides["b"]], result))
+
+
+def _input(
+    lake: Path,
+    flows: Path | None,
+    fabric: str | None,
+    demand: str | None,
+    hash_: str,
+    tenant: str,
+    scope: str | None,
+    gbps: float,
+    seed: int,
+) -> "tuple[dict[str, Any], tuple[Fabric, Flows, Entries | None], HashModel, np.random.Generator]":
+    """(head of the result, (fabric, flows, recorded entries), model, generator)."""
+    from streams.paths.demand import parse_demand
+    from streams.paths.hashing import parse_model
+    from tempotrace import flowdata
+    from tempotrace.clockwork import seeded
+
+    model, rng = parse_model(hash_), seeded(seed)
+    over = flowdata.read_fabric(fabric) if fabric is not None else None
+    if demand is not None:
+        if over is None or flows is not None:
+            raise Usage("--demand makes flows on a --fabric, and takes no --flows")
+        return (
+            {"input": f"made: {demand} on {fabric}"},
+            (over, parse_demand(demand, over.endpoints, rng), None),
+            model,
+            rng,
+        )
+    source = flowdata.read_file(flows) if flows is not None else flowdata.read_lake(lake, tenant, scope)
+    found = flowdata.placed(source, over, model, gbps)
+    without = 0 if over is not None else sum(1 for one in source.seen if not one.path)
+    head = {
+        "input": source.what,
+        **source.head(),
+        "without_path": without,
+        "off_shortest": found.off_shortest,
+    }
+    return head, (found.fabric, found.flows, found.entries if over is None else None), model, rng
+
+
+def _reroute(at: "tuple[Fabric, Flows, Entries | None]", model: "HashModel") -> Any:
+    from streams.paths.route import by_hash
+    from tempotrace import flowdata
+
+    fabric, flows, entries = at
+    return lambda path: flowdata.reroute(
+        path, fabric, flows, by_hash(fabric, flows, model) if entries is None else entries, model
+    )
+
+
+def _show(sides: list[dict[str, Any]], compared: dict[str, Any] | None = None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False)
+    console.print((compared or sides[0])["input"])
+    table = Table(
+        "mode", "layer", "flows/links", "FIM", "by chance", "z", "p", "so", "max/mean", "FIM, bytes"
+    )
+    for side in sides:
+        for row in side["layers"]:
+            table.add_row(
+                side["mode"], row["layer"], f"{row['flows']:.0f}/{row['links']}", f"{row['fim_routing']:.2f}",
+                _figure(row["fim_null"], ".2f"), _figure(row["z"], "+.1f"), _figure(row["p"], ".2g"),
+                row.get("verdict", "split"), f"{row['max_over_mean']:.2f}", f"{row['by_bytes']['fim_routing']:.2f}",
+            )  # fmt: skip
+    console.print(table)
+    for side in sides:
+        for line in _lines(side):
+            console.print(line)
+    for what in sides[0]["completion"]["left_out"]:
+        console.print(f"  left out: {what}")
+    if compared and "study" in compared:
+        found = compared["study"]
+        console.print(
+            f"{found['draws']:,} draws: {found['a']['mode']} {found['a']['fim_mean']:.2f} (exact "
+            f"{found['exact_mean']:.2f}), {found['b']['mode']} {found['b']['fim_mean']:.2f}: "
+            f"{found['difference_points']:+.2f} points, {_figure(found['difference_relative'], '+.0%')}. "
+            f"Paper: {found['paper']}"
+        )
+
+
+def _lines(side: dict[str, Any]) -> Iterator[str]:
+    """What a terminal shows of one case below the table."""
+    losses, done, hashes = side["collisions"], side["completion"], side["polarisation"]
+    yield (
+        f"{side['mode']}: {losses['links']:,} links with colliding elephants; elephants lose "
+        f"{losses['mean_loss']:.1%} on average, {losses['max_loss']:.1%} at most"
+    )
+    if losses["worst"]:
+        worst = losses["worst"][0]
+        yield f"  worst: {worst['link']}, {worst['elephants']} want {worst['overload']:.2f} × its capacity"
+    yield (
+        f"  polarisation: {hashes['verdict']} ({hashes['polarised']:,} of {hashes['tested']:,} tested, "
+        f"{hashes['unknown']:,} with too few flows)"
+    )
+    if done["seconds"] is not None:
+        low, high = done["pfc_range_s"]
+        yield (
+            f"  done in {done['seconds']:.6g} s by max-min fair share (PFC: {low:.6g} to {high:.6g} s), "
+            f"at best {done['lower_bound_s']:.6g} s"
+        )
+    if "assignment" in side:
+        found = side["assignment"]
+        yield (
+            f"  assignment: worst link {found['worst_link_s']:.6g} s, bound {found['lower_bound_s']:.6g} s; "
+            f"source ports found for all but {found['without_port']:,} of {len(found['flows']):,} flows (--json)"
+        )
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
