@@ -97,17 +97,19 @@ def show(found: dict[str, Any], started: bool) -> None:
             f"Slowest rank: [bold]{slowest['rank']}[/bold], last to arrive in {slowest['collectives']:,} collectives, "
             f"where the median member waited {format_ns(slowest['median_wait_of_others_ns'])}."
         )
-    states = Table(
-        "clock", "kind", "status", "bound to its parent", "bound to TAI", title="Clocks (first 12)"
-    )
-    for clock in found["clocks"][:12]:
-        states.add_row(
-            clock["clock_id"],
-            clock["kind"],
-            clock["status"],
-            _bound(clock["bound_ns"]),
-            _bound(clock["tai_bound_ns"]),
-        )
+    states = Table("clock", "kind", "status", "bound to its parent", "bound to TAI", title="Clocks of the hosts")
+    blamed = {incident["component"] for incident in found["incidents"] if incident["component_kind"] == "clock"}
+    for clock in found["clocks"]:
+        # GPU and system clocks hang below these; `clock_states()` lists all.
+        if clock["parent"] in (None, "TAI"):
+            wrong = " (contradicted)" if clock["clock_id"] in blamed else ""
+            states.add_row(
+                clock["clock_id"],
+                clock["kind"],
+                clock["status"] + wrong,
+                _bound(clock["bound_ns"]),
+                _bound(clock["tai_bound_ns"]),
+            )
     console.print(states)
     job = found["scopes"]["job"]
     lake = found["lake"]
