@@ -6,6 +6,7 @@ k-th row of a source entry has the entry's first sequence number + k, and rows o
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,16 +86,27 @@ class Batch:
             packed = np.full(self.count, null_of(_DTYPES[self.family][name]), _DTYPES[self.family][name])
         return packed
 
-    def wide(self, name: str) -> I64:
-        """An integer row column as int64, NULL_I64 where null, escapes applied. Shape (count,)."""
+    def wide(self, name: str, rows: NDArray[np.integer[Any]] | None = None) -> I64:
+        """An integer row column as int64, NULL_I64 where null, escapes applied: of these rows, or all (count,)."""
+        if rows is not None and len(rows) != self.count:
+            if name not in self.data:
+                return np.full(len(rows), c.NULL_I64)
+            if self._escapes(name) is None:
+                return widen(self.data[name][rows])
+            return self.wide(name)[rows]
         out = widen(self.column(name))
         escaped = self._escapes(name)
         if escaped is not None:
             out[self.data["esc_row"][escaped]] = self.data["esc_value"][escaped]
         return out
 
-    def raw_ns(self) -> I64:
-        """Stamps as read, on each row's own clock (ns). Shape (count,)."""
+    def raw_ns(self, rows: NDArray[np.integer[Any]] | None = None) -> I64:
+        """Stamps as read, on each row's own clock (ns): of these rows, or all (count,)."""
+        if rows is not None and len(rows) != self.count:
+            if self._escapes("raw_dt") is not None:
+                return self.raw_ns()[rows]
+            some: I64 = self.data["src_base_ns"][self.data["source"][rows]] + self.data["raw_dt"][rows]
+            return some
         if not self.table_len("src"):
             return np.full(self.count, c.NULL_I64, np.int64)
         out: I64 = self.data["src_base_ns"][self.column("source")] + self.column("raw_dt")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from schemas import columns as c
 from schemas import merged as m
-from schemas.batch import I64, narrow
+from schemas.batch import I64, narrow, null_column
 from schemas.pack import Strings as TextTable
 from streams.causality.gather import Strings, Window
 from streams.causality.release import Edges, Released
@@ -163,7 +163,8 @@ def _sections(released: Released, order: I64, sources: Sources) -> dict[str, _Se
 
 def _section(window: Window, mine: Sequence[int], final: I64, family: str) -> _Section:
     rows: list[I64] = []
-    columns: dict[str, list[Array]] = {column.name: [] for column in c.FAMILIES[family]}
+    own = {column.name: column for column in c.FAMILIES[family]}
+    columns: dict[str, list[Array]] = {name: [] for name in own}
     texts = frozenset(column.name for column in c.FAMILIES[family] if column.unit == "string")
     present: set[str] = set()
     escapes: list[tuple[I64, str, I64]] = []
@@ -180,10 +181,12 @@ def _section(window: Window, mine: Sequence[int], final: I64, family: str) -> _S
             which = which[~stays]
         rows.append(at[~stays])
         for name, found in columns.items():
-            packed = batch.column(name)
-            if name in batch.data:
+            packed = batch.data.get(name)
+            if packed is None:
+                packed = null_column(own[name], len(which))
+            else:
                 present.add(name)
-            packed = packed if len(which) == batch.count else packed[which]
+                packed = packed if len(which) == batch.count else packed[which]
             if name in texts:
                 strings = part.chunk.strings
                 packed = strings[np.minimum(packed, len(strings) - 1)]
@@ -192,11 +195,10 @@ def _section(window: Window, mine: Sequence[int], final: I64, family: str) -> _S
             for name in columns:
                 if name in batch.strings:
                     mask = batch.data["esc_column"] == batch.strings.index(name)
-                    place = np.full(batch.count, -1, np.int64)
-                    place[part.rows] = at
-                    target = place[batch.data["esc_row"][mask]]
-                    kept = target >= 0
-                    escapes.append((target[kept], name, batch.data["esc_value"][mask][kept]))
+                    row = batch.data["esc_row"][mask]
+                    found_at = np.minimum(np.searchsorted(part.rows, row), len(part) - 1)
+                    kept = (part.rows[found_at] == row) & (at[found_at] >= 0)
+                    escapes.append((at[found_at[kept]], name, batch.data["esc_value"][mask][kept]))
         if len(part.values):
             target = at[part.value_at]
             kept = target >= 0

@@ -86,8 +86,8 @@ def gather(parts: Sequence[Part], sources: Sources) -> Window:
     raws = []
     for part in parts:
         batch = part.chunk.batch
-        durations.append(batch.wide("duration_ns")[part.rows])
-        raws.append(batch.raw_ns()[part.rows])
+        durations.append(batch.wide("duration_ns", part.rows))
+        raws.append(batch.raw_ns(part.rows))
     clock = np.concatenate([part.chunk.clock_of[part.chunk.batch.data["source"][part.rows]] for part in parts])
     loose = np.repeat(np.array([part.loose for part in parts]), sizes)[layout]
     kind = _each(parts, "kind", c.NULL_U8, np.uint8)[layout]

@@ -306,7 +306,7 @@ def test_heartbeats_of_many_sources_are_cheap_and_a_row_a_window_too() -> None:
     outputs, task = run(MergeSettings(join_grace_ms=0), records)
     assert task.counters()["watermark_ns"] == T0_NS + 900 * MS
     sparse = Draft(Head("default", "sparse", "q", "probe"), SeqBook())
-    for k in range(3000):
+    for k in range(1500):
         sparse.row(sources[0], T0_NS + k * 10**9, kind=0)
     outputs, _ = run(MergeSettings(window_ns=MS), [record(sparse.build()), flush()])
-    assert len(order_array(outputs)) == 3000
+    assert len(order_array(outputs)) == 1500
