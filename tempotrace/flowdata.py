@@ -48,7 +48,7 @@ class Source:
 
 
 def read_lake(lake: Path, tenant: str, scope: str | None) -> Source:
-    """A tenant's flows over all windows: bytes summed, the best known and latest path. Raises Setup, Usage."""
+    """A tenant's flows over all windows: bytes summed, best known and latest path. Raises Setup, Usage."""
     where, arguments = "tenant = ?", [tenant]
     if scope is not None:
         where, arguments = where + " AND scope = ?", [tenant, scope]

@@ -41,7 +41,7 @@ FLOWS_TIMED: Final = 200_000  # beyond, completion is not computed
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Flows on paths of a fabric. Keys and ports go by `model`; `routing` says in words how they were placed."""
+    """Flows on paths of a fabric. Keys and ports go by `model`; `routing` is how, in words."""
 
     fabric: Fabric
     flows: Flows

@@ -121,8 +121,8 @@ def compare(
 
         rng, model = seeded(seed), parse_model(hash_)
         head: dict[str, Any] = {
-            "input": "none given: FlowTracer's set-up (2 leaves × 8 hosts × 400 Gbit/s, 8 spines, 4 queue pairs "
-            "a host to its peer on the other leaf: 64 flows, two groups of 8 uplinks)"
+            "input": "none given: FlowTracer's set-up (2 leaves × 8 hosts × 400 Gbit/s, 8 spines, 4 queue "
+            "pairs a host to its peer on the other leaf: 64 flows, two groups of 8 uplinks)"
         }
         at: tuple[Fabric, Flows, Entries | None] = (*study.setup(rng), None)
     else:
@@ -194,36 +194,44 @@ def _show(sides: list[dict[str, Any]], compared: dict[str, Any] | None = None) -
     from rich.table import Table
 
     console = Console(highlight=False, markup=False)
-    console.print((compared or sides[0])["input"])
-    table = Table(
-        "mode", "layer", "flows/links", "FIM", "by chance", "z", "p", "so", "max/mean", "FIM, bytes"
-    )
+    console.print((compared or sides[0])["input"], soft_wrap=True)
+    table = Table("mode", "layer", "flows", "links", "FIM", "by chance", "z", "p", "max/mean")
     for side in sides:
         for row in side["layers"]:
             table.add_row(
-                side["mode"], row["layer"], f"{row['flows']:.0f}/{row['links']}", f"{row['fim_routing']:.2f}",
-                _figure(row["fim_null"], ".2f"), _figure(row["z"], "+.1f"), _figure(row["p"], ".2g"),
-                row.get("verdict", "split"), f"{row['max_over_mean']:.2f}", f"{row['by_bytes']['fim_routing']:.2f}",
-            )  # fmt: skip
+                side["mode"],
+                row["layer"],
+                f"{row['flows']:.0f}",
+                str(row["links"]),
+                f"{row['fim_routing']:.2f}",
+                _figure(row["fim_null"], ".2f"),
+                _figure(row["z"], "+.1f"),
+                _figure(row["p"], ".2g"),
+                f"{row['max_over_mean']:.2f}",
+            )
     console.print(table)
     for side in sides:
         for line in _lines(side):
-            console.print(line)
+            console.print(line, soft_wrap=True)
     for what in sides[0]["completion"]["left_out"]:
-        console.print(f"  left out: {what}")
+        console.print(f"  left out: {what}", soft_wrap=True)
     if compared and "study" in compared:
         found = compared["study"]
         console.print(
             f"{found['draws']:,} draws: {found['a']['mode']} {found['a']['fim_mean']:.2f} (exact "
             f"{found['exact_mean']:.2f}), {found['b']['mode']} {found['b']['fim_mean']:.2f}: "
             f"{found['difference_points']:+.2f} points, {_figure(found['difference_relative'], '+.0%')}. "
-            f"Paper: {found['paper']}"
+            f"Paper: {found['paper']}",
+            soft_wrap=True,
         )
 
 
 def _lines(side: dict[str, Any]) -> Iterator[str]:
     """What a terminal shows of one case below the table."""
     losses, done, hashes = side["collisions"], side["completion"], side["polarisation"]
+    for row in side["layers"]:
+        if "verdict" in row:
+            yield f"{side['mode']}, {row['layer']}: {row['verdict']} (bytes: {row['by_bytes']['verdict']})"
     yield (
         f"{side['mode']}: {losses['links']:,} links with colliding elephants; elephants lose "
         f"{losses['mean_loss']:.1%} on average, {losses['max_loss']:.1%} at most"
@@ -235,6 +243,8 @@ def _lines(side: dict[str, Any]) -> Iterator[str]:
         f"  polarisation: {hashes['verdict']} ({hashes['polarised']:,} of {hashes['tested']:,} tested, "
         f"{hashes['unknown']:,} with too few flows)"
     )
+    for row in hashes["layers"]:
+        yield f"    {row['layer_from']} to {row['layer_to']}, all tests together: z {_figure(row['z'], '+.1f')}"
     if done["seconds"] is not None:
         low, high = done["pfc_range_s"]
         yield (
