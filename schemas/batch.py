@@ -175,8 +175,10 @@ def narrow(values: Array, dtype: np.dtype[np.generic]) -> tuple[Array, I64]:
     if dtype.kind == "f" or dtype == np.uint64 or dtype == np.int64:
         return np.ascontiguousarray(values).astype(dtype, copy=False), none
     wide = np.asarray(values, np.int64)
-    null = wide == c.NULL_I64
     info = np.iinfo(dtype)  # type: ignore[type-var]  # kind is integer here
+    if len(wide) and 0 <= wide.min() and wide.max() < info.max:
+        return wide.astype(dtype), none  # nothing null, nothing to escape: as nearly always
+    null = wide == c.NULL_I64
     if dtype.kind == "i":
         assert ((wide > info.min) & (wide <= info.max) | null).all(), f"a value does not fit {dtype}"
         return np.where(null, info.min, wide).astype(dtype), none

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class Window:
     def __len__(self) -> int:
         return len(self.source)
 
-    @property
+    @cached_property
     def length_ns(self) -> I64:
         """Duration as the order sees it."""
         return length_ns(self.duration)
@@ -189,6 +190,7 @@ class Strings:
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.generation = 0  # counts renumberings
         self._number: dict[str, int] = {}
         self._known: dict[tuple[str, ...], NDArray[np.int32]] = {}
 
@@ -217,6 +219,7 @@ class Strings:
             used[array] = True
         new = np.cumsum(used[:-1], dtype=np.int32) - 1
         new = np.append(np.where(used[:-1], new, -1), np.int32(-1)).astype(np.int32)
+        self.generation += 1
         self.texts = [text for text, kept in zip(self.texts, used[:-1], strict=True) if kept]
         self._number = {text: number for number, text in enumerate(self.texts)}
         self._known.clear()

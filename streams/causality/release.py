@@ -137,13 +137,13 @@ def release(
     return Released(window, order_ns, order_end_ns, leaves, cause, cause_verdict, ends, out)
 
 
-def give_up(past: Table, sources: Sources, clocks: ClockBook, settings: MergeSettings) -> tuple[Edges, dict[str, Array]]:
+def give_up(past: Table, sources: Sources, clocks: ClockBook, settings: MergeSettings) -> Edges:
     """At the end of a scope: what is still pending is given up and counted; incomplete collectives are judged."""
     none = {name: np.empty(0, column.dtype) for name, column in past.dump().items()}
     none |= {"row": np.empty(0, np.int64), "state": np.empty(0, np.uint8)}
     found = e.match_endpoints(all_endpoints(none, None, past))
     tie = (sources.name_order()[found.ends["source"]].astype(np.int64) << SEQ_BITS) + found.ends["seq"]
-    return _out(found, tie, np.empty(0, np.bool_), past, FOREVER, FOREVER, clocks, settings), found.ends
+    return _out(found, tie, np.empty(0, np.bool_), past, FOREVER, FOREVER, clocks, settings)
 
 
 def _sides(found: e.Matches) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -19,9 +19,10 @@ from streams.causality.gate import NEVER, Gate
 from streams.causality.gather import GroupNames, Strings
 from streams.causality.intake import Chunk, Part, canonical, split
 from streams.causality.placing import check_times, place, watermarks
-from streams.causality.release import Edges, give_up, release
+from streams.causality.release import Edges, Released, give_up, release
 from streams.causality.settings import MergeSettings
 from streams.causality.sources import LEAST, Sources, new_rows
+from streams.causality.tables import Tables
 from streams.clock.book import ClockBook
 from streams.kernels.rows import raise_windows
 
@@ -50,6 +51,7 @@ class Scope:
         self.clocks = ClockBook()
         self.strings = Strings()
         self.groups = GroupNames(self.strings)
+        self.tables = Tables(self.sources, self.clocks, self.strings)
         self.past: Table = pending_table()
         self.buckets: dict[int, list[Part]] = {}  # by number of the window
         self._order: list[int] = []  # a heap of their numbers; some may be gone
@@ -334,7 +336,7 @@ class Scope:
         self._tell(done.edges)
         self.count("windows", 1)
         self.count("events_out", left)
-        yield from self._records(done, done.edges, done.ends, start, end, sum(past.values()), version)
+        yield from self._records(done, done.edges, start, end, sum(past.values()), version)
         self._tidy()
 
     def _lookahead(self) -> int:
@@ -342,7 +344,7 @@ class Scope:
         return 1 + 2 * self.settings.bound_cap_ns // self.settings.window_ns
 
     def _records(
-        self, done: Any, edges: Edges, ends: dict[str, Any], start: int, end: int, past: int, policy: int
+        self, done: Released | None, edges: Edges, start: int, end: int, past: int, policy: int
     ) -> Iterator[Output]:
         about = About(
             self.settings.tenant, self.name, start, end, self.late, past, policy, self.partition,
@@ -350,7 +352,7 @@ class Scope:
         )  # fmt: skip
         key = self.name.encode()
         for payload in parts_of(
-            done, edges, ends, about, self.sources, self.clocks, self.strings, self.settings.part_bytes_max
+            done, edges, about, self.sources, self.clocks, self.strings, self.tables, self.settings.part_bytes_max
         ):
             yield Output("merged", key, payload, (("tt-scope", key), ("tt-family", b"merged")))
         self.late = 0
@@ -378,12 +380,12 @@ class Scope:
         """Give up what is pending, tell it, and end the scope."""
         length = self.settings.window_ns
         start = self.released_to if self.released_to is not None else 0
-        edges, ends = give_up(self.past, self.sources, self.clocks, self.settings)
+        edges = give_up(self.past, self.sources, self.clocks, self.settings)
         self._tell(edges)
         end = start
         if len(edges):
             end = start + length
-            yield from self._records(None, edges, ends, start, end, 0, self.policy_version)
+            yield from self._records(None, edges, start, end, 0, self.policy_version)
         self.closed = True
         self.released_to = end
         yield self._progress(end)
@@ -415,6 +417,7 @@ class Scope:
             new = self.clocks.compact(np.concatenate(used).astype(np.int64))
             for array in used:
                 array[:] = np.where(array < 0, -1, new[array])
+            self.tables.forget()
             self._clocks_max = max(CLOCKS_MAX, 2 * len(self.clocks))
 
     def _chunks(self) -> list[Chunk]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from streams.causality.scope import Scope
 from streams.causality.sources import Sources
+from streams.causality.tables import Tables
 from streams.clock.book import ClockBook
 
 PLAIN = (
@@ -58,6 +59,7 @@ def load(
         scope.clocks = ClockBook.load(meta["clocks"], mine["clocks"])
         for text in meta["strings"]:
             scope.strings.number(text)
+        scope.tables = Tables(scope.sources, scope.clocks, scope.strings)
         scope.past.load(mine["past"])
         scope.unmatched = np.asarray(mine["unmatched"][""])
         yield scope

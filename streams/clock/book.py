@@ -20,6 +20,7 @@ from schemas import columns as c
 from schemas.batch import Batch
 from schemas.time import NS, TAI, TAI_UTC_DEFAULT_S, utc_to_tai
 from streams.clock.statement import LATEST_NS, Line, Statement, Step, Value, integer, named, resolve
+from streams.kernels.bounds import pair_bounds
 
 I64 = NDArray[np.int64]
 DEPTH = 4  # clocks from a stamp to its root: GPU, system clock, PHC, grandmaster; TAI is the end of the chain
@@ -219,46 +220,14 @@ class ClockBook:
         A reading is rounded to its clock's quantum, which adds half of it; an end (`a_end`, `b_end`) was
         computed from a begin and a duration, each rounded, which adds a whole one.
         """
-        known = (a >= 0) & (b >= 0)
-        a, b = np.where(known, a, 0), np.where(known, b, 0)
-        node = self["node"]
-        na, nb = node[a], node[b]
-        at_a = np.full(len(a), -1, np.int8)
-        at_b = np.full(len(a), -1, np.int8)
-        for i in range(DEPTH, -1, -1):
-            for j in range(DEPTH, -1, -1):
-                # Going down from the roots, the last match found is the lowest common ancestor.
-                same = (na[:, i] == nb[:, j]) & (na[:, i] >= 0)
-                at_a[same], at_b[same] = i, j
-        found = known & (at_a >= 0)
-        same_clock = found & (at_a == 0) & (at_b == 0)
-        bound = np.zeros(len(a), np.int64)
-        epsilon = np.zeros(len(a), np.float64)
-        assured = found.copy()
-        for slots, times, height in ((a, a_ns, at_a), (b, b_ns, at_b)):
-            for level in range(DEPTH):
-                below = found & (height > level)
-                if not below.any():
-                    break
-                step = self["step_bound_ns"][slots, level]
-                found &= ~below | (step != UNKNOWN)
-                growth = self["step_growth_ppb"][slots, level]
-                age = np.abs(times - self["step_as_of_ns"][slots, level])
-                grown = step + np.ceil(np.where(growth > 0, growth * 1e-9 * age, 0.0)).astype(np.int64)
-                bound += np.where(below & (step != UNKNOWN), grown, 0)
-                kind = self["step_assurance"][slots, level]
-                assured &= ~below | (kind != c.Assurance.CLAIMED)
-                chance = self["step_epsilon"][slots, level]
-                epsilon += np.where(below & (kind == c.Assurance.STATISTICAL), chance, 0.0)
-        if a_end is not None and b_end is not None:
-            halves = self["quantum_ns"][a] * (1 + a_end) + self["quantum_ns"][b] * (1 + b_end)
-            coarse = (self["quantum_ns"][a] > 1) | (self["quantum_ns"][b] > 1)
-            bound += np.where(coarse, (halves + 1) // 2, 0)
-        if same_clock.any():
-            drift = self["step_growth_ppb"][a, 0] * 1e-9 * np.abs(b_ns - a_ns)
-            readout = self["quantum_ns"][a] + self["quantum_ns"][b]
-            bound = np.where(same_clock, readout + np.ceil(drift).astype(np.int64), bound)
-        return Bounds(np.where(found, bound, UNKNOWN), found & assured & (epsilon <= epsilon_max))
+        bound, assured = np.empty(len(a), np.int64), np.empty(len(a), np.bool_)
+        begins = np.zeros(len(a), np.bool_)
+        pair_bounds(
+            a, a_ns, begins if a_end is None else a_end, b, b_ns, begins if b_end is None else b_end,
+            self["node"], self["step_bound_ns"], self["step_growth_ppb"], self["step_as_of_ns"],
+            self["step_assurance"], self["step_epsilon"], self["quantum_ns"], epsilon_max, bound, assured,
+        )  # fmt: skip
+        return Bounds(bound, assured)
 
     def compact(self, used: I64) -> NDArray[np.int32]:
         """Forget all slots but these; gives the new slot of each old one (-1 if forgotten)."""
