@@ -19,6 +19,7 @@ from schemas.time import ClockState
 from schemas.topics import BATCH_BYTES_MAX, batch_headers
 from streams.causality.merge import Merge
 from streams.causality.settings import MergeSettings
+from tests.contract import samples
 from tests.contract.processor_suite import Case, ProcessorSuite, plain, restored
 from tests.contract.processor_suite import run as run_case
 from tests.naive.compare import by_merge, identities, order_array, run
@@ -233,6 +234,57 @@ def test_extreme_values_come_out_as_they_went_in() -> None:
     assert lasts == [min(max(d or 0, 0), LENGTH_NS_MAX) for d in durations]
     assert {part.strings[int(part.data["src_name"][0])] for part in parts} == {odd}
     assert {part.text(int(part.data["name"][0])) for part in parts} == {odd}
+
+
+@pytest.mark.parametrize("family", [family for family in c.FAMILIES if family != "control"])
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(seed=SEEDS, window_ms=st.sampled_from([1, 100, 4000]))
+def test_every_column_of_every_family_comes_out(family: str, seed: int, window_ms: int) -> None:
+    batch = samples.told(family, seed).batch
+    head = (batch.tenant, "job")
+    batch = Batch(*head, *list(vars(batch).values())[2:])
+    outputs, task = run(MergeSettings(window_ns=window_ms * MS), [record(batch), flush()])
+    parts = merged_parts(outputs)
+    assert sum(map(len, parts)) == batch.count
+    names = [batch.strings[k] for k in batch.data.get("src_name", ())]
+    expected: dict[tuple[str, int], list[object]] = {}
+    columns = [*c.COMMON[2:], *c.FAMILIES[family]]
+    shown = [columns_of(batch, column.name, column) for column in columns]
+    for row, (source, seq) in enumerate(zip(batch.data.get("source", ()), batch.seq() if batch.count else (), strict=True)):
+        numbers = [
+            (batch.strings[batch.data["val_name"][k]], float(batch.data["val"][k]))
+            for k in range(batch.table_len("val"))
+            if batch.data["val_row"][k] == row
+        ]
+        expected[names[source], int(seq)] = [*(column[row] for column in shown), sorted(numbers)]
+    found: dict[tuple[str, int], list[object]] = {}
+    for part in parts:
+        own_row = part.wide(f"{family}_row").tolist()
+        common = [columns_of(part, column.name, column) for column in c.COMMON[2:]]
+        own = [
+            dict(zip(own_row, columns_of(part, f"{family}_{column.name}", column), strict=False))
+            for column in c.FAMILIES[family]
+        ]
+        for row, seq in enumerate(part.seq().tolist()):
+            numbers = [
+                (part.strings[part.data["val_name"][k]], float(part.data["val"][k]))
+                for k in range(part.table_len("val"))
+                if part.data["val_row"][k] == row
+            ]
+            name = part.strings[part.data["src_name"][part.data["source"][row]]]
+            found[name, seq] = [*(column[row] for column in common), *(column.get(row) for column in own), sorted(numbers)]
+    assert found == expected
+
+
+def columns_of(record: Batch | Merged, name: str, column: c.Column) -> list[object]:
+    """A column as plain values, None for null."""
+    if name not in record.data:
+        return []
+    if column.unit == "string":
+        return [record.text(int(k)) for k in record.data[name]]
+    if column.dtype.startswith("<f"):
+        return [None if v != v else v for v in record.data[name].tolist()]
+    return [None if v == c.NULL_I64 else v for v in record.wide(name).tolist()]
 
 
 @pytest.mark.parametrize("raw", [2**63 - 1, -(2**63) + 1, 2**62 + 2**40, -(2**61) - 2**40])
