@@ -296,7 +296,9 @@ class _PartBuilder:
             return place[source]
         # By what the clocks say: the numbers of slots depend on which were forgotten before.
         states = np.unique(clock)
-        by_content = sorted(states.tolist(), key=lambda slot: ("", -1) if slot < 0 else self._clocks.content(slot))
+        by_content = sorted(
+            states.tolist(), key=lambda slot: ("", -1) if slot < 0 else self._clocks.content(slot)
+        )
         rank = np.empty(len(self._clocks) + 1, np.int64)
         rank[by_content] = np.arange(len(by_content))
         code = self._sources.name_order()[source].astype(np.int64) * len(by_content) + rank[clock]
@@ -341,7 +343,9 @@ class _PartBuilder:
                     self._escape.append((place[rows[here] - first], f"{family}_{name}", values[here]))
         here = (section.value_row >= first) & (section.value_row < last)
         if here.any():
-            self._value.append((section.value_row[here] - first, section.value_name[here], section.value[here]))
+            self._value.append(
+                (section.value_row[here] - first, section.value_name[here], section.value[here])
+            )
 
     def edges(self, edges: Edges, first: int, last: int) -> None:
         """The part's share of the edges."""
@@ -386,7 +390,9 @@ class _PartBuilder:
             if name in data:
                 data[name] = data[name].astype("<u2")
         self.strings = table.table
-        self.size = sum(column.nbytes for column in data.values()) + sum(len(t.encode()) + 1 for t in self.strings)
+        self.size = sum(column.nbytes for column in data.values()) + sum(
+            len(t.encode()) + 1 for t in self.strings
+        )
 
     def _name_sources(self) -> None:
         """Turn scope sources of causes and edges into entries, adding entries (without a clock) at need."""

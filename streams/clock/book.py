@@ -55,7 +55,9 @@ class ClockBook:
     """The clock slots of one scope."""
 
     def __init__(self) -> None:
-        self.rows: list[Statement] = []  # the clock's statement and those of its parents, up to the root, by slot
+        self.rows: list[
+            Statement
+        ] = []  # the clock's statement and those of its parents, up to the root, by slot
         self._leaps: list[int] = []
         self._array = {name: np.empty((0, *shape), dtype) for name, dtype, shape in ARRAYS}
         self._size = 0

@@ -103,13 +103,17 @@ def forward(
             tail += 1
             done[v] = True
     rank = np.empty(0, np.int64)  # of points: where a cycle may be cut first
-    heap = [np.int64(-1)]  # codes rank * points + point of those that wait for causal edges alone; -1 sorts first
+    heap = [
+        np.int64(-1)
+    ]  # codes rank * points + point of those that wait for causal edges alone; -1 sorts first
     effect_start = effect_of = np.empty(0, np.int64)
     given_up = 0
     while head < nodes:
         if head == tail:  # only cycles, and what hangs on them, are left
             if len(rank) == 0:
-                rank = _cut_order(lower, n, chain, out_start, out_to, in_join_start, joins_of, join_start, join_point_out)
+                rank = _cut_order(
+                    lower, n, chain, out_start, out_to, in_join_start, joins_of, join_start, join_point_out
+                )
                 effect_start, effect_of = _members_by_point(points, join_point_out)
                 heapq.heappop(heap)
                 for p in range(points):
@@ -237,7 +241,9 @@ def _cut_order(
     for v in range(points):
         linked = v + 1 < points and v & 1 == 0
         chained = (v >> 1) + 1 < n and chain[(v >> 1) + 1] == 1 + (v & 1)
-        start[v + 1] = out_start[v + 1] - out_start[v] + in_join_start[v + 1] - in_join_start[v] + linked + chained
+        start[v + 1] = (
+            out_start[v + 1] - out_start[v] + in_join_start[v + 1] - in_join_start[v] + linked + chained
+        )
     for j in range(nodes - points):
         for m in range(join_start[j], join_start[j + 1]):
             start[points + j + 1] += join_point_out[m] >= 0

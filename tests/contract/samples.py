@@ -60,7 +60,15 @@ def told(family: str, seed: int) -> Told:
         ClockState("bare"),
     ]  # fmt: skip
     sources = [
-        Source(f"s{k}", "host", clocks[k % 2], int(rng.integers(0, 2**63 - 1)), (None, 0, 7)[k % 3], k != 1, k == 2)
+        Source(
+            f"s{k}",
+            "host",
+            clocks[k % 2],
+            int(rng.integers(0, 2**63 - 1)),
+            (None, 0, 7)[k % 3],
+            k != 1,
+            k == 2,
+        )
         for k in range(int(rng.integers(1, 4)))
     ]
     draft = Draft(Head("default", "job/0", "p", family), SeqBook())
@@ -76,7 +84,9 @@ def told(family: str, seed: int) -> Told:
         out.rows.append({**row, "source": source.name, "raw_ns": raw})
         for _ in range(int(rng.integers(0, 3))):
             key, size = (0, 2**63, 2**64 - 1)[rng.integers(3)], (0, 2**32 - 2)[rng.integers(2)]
-            group = (None, Group("tp", 4, (0, 2, 4, 6)), Group("dp", 3, (0, 5, 6)), Group("pp", 9))[rng.integers(4)]
+            group = (None, Group("tp", 4, (0, 2, 4, 6)), Group("dp", 3, (0, 5, 6)), Group("pp", 9))[
+                rng.integers(4)
+            ]
             point, kind, role = c.Point(rng.integers(3)), c.EdgeKind(rng.integers(5)), c.Role(rng.integers(4))
             draft.endpoint(at, point, kind, role, key, group=group, op=c.Op(3), size=size, assumed=True)
             out.endpoints.append((at, point, kind, role, key, 3, size, 1))
@@ -101,7 +111,11 @@ def batch(family: str, seed: int) -> bytes:
     if family == "control":
         rng = np.random.default_rng(seed)
         rows = [
-            (c.Control(int(rng.integers(5))), (None, 0, 2**63 - 1)[int(rng.integers(3))], TEXTS[int(rng.integers(6))])
+            (
+                c.Control(int(rng.integers(5))),
+                (None, 0, 2**63 - 1)[int(rng.integers(3))],
+                TEXTS[int(rng.integers(6))],
+            )
             for _ in range(int(rng.integers(0, 6)))
         ]
         return encode_batch(control("default", "", "operator", rows))

@@ -27,7 +27,10 @@ KINDS: dict[str, tuple[Callable[[int], bytes], Decode]] = {
     **{f: (lambda seed, f=f: samples.batch(f, seed), codec.decode_batch) for f in c.FAMILIES},
     "merged": (samples.merged_part, codec.decode_merged),
     "paths": (samples.paths_record, codec.decode_paths),
-    **{name: (lambda seed, name=name: samples.single(name, seed), codec.decode_record) for name in records.TYPES},
+    **{
+        name: (lambda seed, name=name: samples.single(name, seed), codec.decode_record)
+        for name in records.TYPES
+    },
 }
 FLAT = [*c.FAMILIES, "merged", "paths"]
 every = pytest.mark.parametrize("kind", KINDS)
@@ -47,7 +50,14 @@ def use(value: Any) -> None:
             value.seq()
         [list(ranks_of_group(value, group)[:9]) for group in range(value.table_len("grp"))]
     elif isinstance(value, Merged):
-        for accessor in (value.seq, value.raw_ns, value.time_ns, value.bound_ns, value.order_end_ns, value.verdicts):
+        for accessor in (
+            value.seq,
+            value.raw_ns,
+            value.time_ns,
+            value.bound_ns,
+            value.order_end_ns,
+            value.verdicts,
+        ):
             accessor()
         value.inversions("raw")
         for family, columns in merged.SECTIONS.items():
@@ -86,7 +96,9 @@ def test_a_draft_comes_back_as_it_was_told(family: str, seed: int) -> None:
     assert list(ends) == told.endpoints
     values = [
         (int(row), batch.strings[name], float(number))
-        for row, name, number in zip(*(batch.data.get(n, ()) for n in ("val_row", "val_name", "val")), strict=True)
+        for row, name, number in zip(
+            *(batch.data.get(n, ()) for n in ("val_row", "val_name", "val")), strict=True
+        )
     ]
     assert values == told.values
     marks = batch.data.get("src_low_watermark_ns", np.empty(0, np.int64)).tolist()
@@ -96,7 +108,9 @@ def test_a_draft_comes_back_as_it_was_told(family: str, seed: int) -> None:
 
 
 @some
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-(2**62), 2**62), st.integers(-(2**63) + 1, 2**63 - 1))))
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(-(2**62), 2**62), st.integers(-(2**63) + 1, 2**63 - 1)))
+)
 def test_pack_says_the_same_as_its_arrays(rows: list[tuple[int, int, int]]) -> None:
     sources = [Source(f"s{k}", "h", ClockState("c"), 1) for k in range(3)]
     source, raw, wide = (np.array([row[k] for row in rows], np.int64) for k in range(3))
@@ -229,14 +243,21 @@ def _ship(monkeypatch: pytest.MonkeyPatch, schema: flat.FlatSchema) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_batch_of_an_older_writer_lacks_what_came_later(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_an_older_writer_lacks_what_came_later(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lacking = {"clk_epsilon", "val_name", "grp_stride", "src_rank", c.FAMILIES[family][-1].name}
     older = _older(SCHEMAS[family], lacking)
-    batch = next(b for seed in range(99) if (b := samples.told(family, seed).batch).count and b.table_len("val"))
+    batch = next(
+        b for seed in range(99) if (b := samples.told(family, seed).batch).count and b.table_len("val")
+    )
     payload = flat.encode(
         older.layout,
         {"tenant": "t", "scope": "s", "publisher": "p", "count": batch.count},
-        {"strings": flat.join_strings(batch.strings), **{n: v for n, v in batch.data.items() if n not in lacking}},
+        {
+            "strings": flat.join_strings(batch.strings),
+            **{n: v for n, v in batch.data.items() if n not in lacking},
+        },
     )
     with pytest.raises(UnknownSchema):
         codec.decode_batch(payload)
@@ -259,7 +280,12 @@ def test_a_batch_of_an_older_writer_lacks_what_came_later(family: str, monkeypat
 
 def test_merged_and_paths_of_an_older_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     for payload, schema, lacking, decode in (
-        (samples.merged_part(1), merged.SCHEMA, {"edge_size", "entity", "map_growth_ppb"}, codec.decode_merged),
+        (
+            samples.merged_part(1),
+            merged.SCHEMA,
+            {"edge_size", "entity", "map_growth_ppb"},
+            codec.decode_merged,
+        ),
         (samples.paths_record(1), paths.SCHEMA, {"flow_latency_ns", "link_coverage"}, codec.decode_paths),
     ):
         older = _older(schema, lacking)
@@ -300,14 +326,18 @@ def test_the_lock_sees_what_a_fingerprint_does_not(monkeypatch: pytest.MonkeyPat
         entry = next(entry for entry in avsc["fields"] if entry["name"] == "duration_ns")
         entry[attribute] = value
         assert flat.fingerprint(avsc) == flat.fingerprint(changed["org.tempotrace.v1.GpuBatch"])
-        monkeypatch.setattr(codec, "current", lambda a=avsc, all=changed: all | {"org.tempotrace.v1.GpuBatch": a})
+        monkeypatch.setattr(
+            codec, "current", lambda a=avsc, all=changed: all | {"org.tempotrace.v1.GpuBatch": a}
+        )
         assert build.problems() == [
             "org.tempotrace.v1.GpuBatch: dtype or unit of a field changed, which readers cannot see; add a new column"
         ]
         monkeypatch.undo()
     appended = codec.current()
     avsc = json.loads(json.dumps(appended["org.tempotrace.v1.GpuBatch"]))
-    avsc["fields"].append({"name": "shiny", "type": "bytes", "default": "", "dtype": "<u4", "unit": "1", "doc": ""})
+    avsc["fields"].append(
+        {"name": "shiny", "type": "bytes", "default": "", "dtype": "<u4", "unit": "1", "doc": ""}
+    )
     monkeypatch.setattr(codec, "current", lambda: appended | {"org.tempotrace.v1.GpuBatch": avsc})
     assert build.problems() == [
         "org.tempotrace.v1.GpuBatch: no file holds the current schema; run python -m schemas.build"
@@ -338,6 +368,10 @@ def test_a_selection_keeps_all_of_its_rows(family: str, seed: int) -> None:
     for prefix in ("ep", "val"):
         if batch.table_len(prefix):
             kept = np.isin(batch.data[f"{prefix}_row"], rows)
-            assert [int(rows[r]) for r in part.data.get(f"{prefix}_row", ())] == batch.data[f"{prefix}_row"][kept].tolist()
+            assert [int(rows[r]) for r in part.data.get(f"{prefix}_row", ())] == batch.data[f"{prefix}_row"][
+                kept
+            ].tolist()
             for column in c.TABLES[prefix][1:]:
-                assert part.data.get(column.name, np.empty(0)).tolist() == batch.data[column.name][kept].tolist()
+                assert (
+                    part.data.get(column.name, np.empty(0)).tolist() == batch.data[column.name][kept].tolist()
+                )

@@ -81,7 +81,11 @@ def constraints(
     out += [(a, b, 1) for a, b in edges]
     for members in joins:
         for i, (_, effect) in enumerate(members):
-            out += [(cause, effect, 1) for j, (cause, _) in enumerate(members) if i != j and min(cause, effect) >= 0]
+            out += [
+                (cause, effect, 1)
+                for j, (cause, _) in enumerate(members)
+                if i != j and min(cause, effect) >= 0
+            ]
     return out
 
 

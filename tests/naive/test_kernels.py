@@ -60,7 +60,9 @@ def test_raise_windows(seed: int) -> None:
 
 
 @quick
-@given(st.lists(st.tuples(st.sampled_from([0, 1, 7, 2**63, 2**64 - 1]) | st.integers(0, 40), st.integers(0, 2))))
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 1, 7, 2**63, 2**64 - 1]) | st.integers(0, 40), st.integers(0, 2)))
+)
 def test_group_ids(pairs: list[tuple[int, int]]) -> None:
     key, kind = np.array([p[0] for p in pairs], np.uint64), np.array([p[1] for p in pairs], np.uint8)
     size = 16
@@ -123,7 +125,9 @@ def test_forward(seed: int, acyclic: bool) -> None:
             some = (rng.permutation(n)[:size]).tolist()
             half = max(some) if acyclic else -1
             # Without cycles: effects are rows that follow all causes in the numbering.
-            joins.append([(2 * r if r < half or not acyclic else -1, 2 * r + 1 if r >= half else -1) for r in some])
+            joins.append(
+                [(2 * r if r < half or not acyclic else -1, 2 * r + 1 if r >= half else -1) for r in some]
+            )
     members = [member for join in joins for member in join]
     const = np.where(rng.random(len(joins)) < 0.3, rng.integers(0, 40, len(joins)), naive.LEAST)
     found = naive.constraints(duration.tolist(), chain.tolist(), edges, joins)
