@@ -176,7 +176,7 @@ def narrow(values: Array, dtype: np.dtype[np.generic]) -> tuple[Array, I64]:
         return np.ascontiguousarray(values).astype(dtype, copy=False), none
     wide = np.asarray(values, np.int64)
     info = np.iinfo(dtype)  # type: ignore[type-var]  # kind is integer here
-    if len(wide) and 0 <= wide.min() and wide.max() < info.max:
+    if len(wide) and wide.min() >= 0 and wide.max() < info.max:
         return wide.astype(dtype), none  # nothing null, nothing to escape: as nearly always
     null = wide == c.NULL_I64
     if dtype.kind == "i":

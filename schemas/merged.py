@@ -281,8 +281,8 @@ class Merged:
         growth = self.data["map_growth_ppb"].take(clock)
         if growth.any():
             age = np.abs(self.raw_ns() - self.data["map_ref_ns"][clock])
-            grown = bound + np.ceil(age * (growth * 1e-9)).astype(np.int64)
-            bound = np.where(bound == c.NULL_I64, c.NULL_I64, grown)
+            grown = bound + np.ceil(age * (np.nan_to_num(growth) * 1e-9)).astype(np.int64)
+            bound = np.where((bound == c.NULL_I64) | np.isnan(growth), c.NULL_I64, grown)
         return bound
 
     def order_ns(self) -> I64:

@@ -46,7 +46,9 @@ class WindowTask:
         self._tenant, self._make = tenant, make
         self._count = Counts()
         self._scopes: dict[str, WindowScope] = {}
-        self._parts: dict[str, list[tuple[int, Merged]]] = {}  # of windows that are not whole, with log offsets
+        self._parts: dict[
+            str, list[tuple[int, Merged]]
+        ] = {}  # of windows that are not whole, with log offsets
         self._next: dict[str, int] = {}
         self._released_ns = 0  # end of the last window taken
         if snapshot is not None:

@@ -27,7 +27,9 @@ class Gate:
         self._blocker = -1  # the source that held the watermark back last time
         self.deadline_ms = NEVER  # append time at which to look again without new input
 
-    def _bounds(self, clocks: ClockBook, slots: NDArray[Any], watermark_ns: NDArray[Any]) -> NDArray[np.int64]:
+    def _bounds(
+        self, clocks: ClockBook, slots: NDArray[Any], watermark_ns: NDArray[Any]
+    ) -> NDArray[np.int64]:
         """Bound of sources at their watermarks: capped, 0 where it is unknown."""
         bound = clocks.bound_at(slots, watermark_ns)
         return np.where(bound == UNKNOWN, 0, np.minimum(bound, self._settings.bound_cap_ns))

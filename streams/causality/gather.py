@@ -89,7 +89,9 @@ def gather(parts: Sequence[Part], sources: Sources) -> Window:
         batch = part.chunk.batch
         durations.append(batch.wide("duration_ns", part.rows))
         raws.append(batch.raw_ns(part.rows))
-    clock = np.concatenate([part.chunk.clock_of[part.chunk.batch.data["source"][part.rows]] for part in parts])
+    clock = np.concatenate(
+        [part.chunk.clock_of[part.chunk.batch.data["source"][part.rows]] for part in parts]
+    )
     loose = np.repeat(np.array([part.loose for part in parts]), sizes)[layout]
     kind = _each(parts, "kind", c.NULL_U8, np.uint8)[layout]
     source = source[layout]
@@ -152,7 +154,8 @@ def endpoints(parts: Sequence[Part], groups: "GroupNames") -> tuple[dict[str, Ar
         empty = {name: np.empty(0, dtype) for name, dtype in ENDPOINT_DTYPES.items()}
         return empty, np.empty(0, np.int64)
     joined = {
-        name: np.concatenate(found).astype(ENDPOINT_DTYPES[name], copy=False) for name, found in columns.items()
+        name: np.concatenate(found).astype(ENDPOINT_DTYPES[name], copy=False)
+        for name, found in columns.items()
     }
     return joined, np.concatenate(at)
 

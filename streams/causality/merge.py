@@ -60,7 +60,9 @@ class MergeTask:
         self._deadlines: list[tuple[int, str]] = []  # a heap; those that are not in _planned are void
         self._planned: dict[str, int] = {}
         self._policy_version = 0
-        self._loose_refs: dict[tuple[int, int], int] = {}  # window, by (offset, first row) of the snapshot's refs
+        self._loose_refs: dict[
+            tuple[int, int], int
+        ] = {}  # window, by (offset, first row) of the snapshot's refs
         if snapshot is not None:
             meta, arrays = unpack_state(snapshot)
             self._next = dict(meta["next"])
@@ -117,7 +119,9 @@ class MergeTask:
         for row, kind in enumerate(batch.column("kind").tolist()):
             text = batch.text(int(batch.column("text")[row])) or ""
             number = int(numbers[row])
-            self._count("control_rows", 1, c.Control(kind).name.lower() if kind < len(c.Control) else "unknown")
+            self._count(
+                "control_rows", 1, c.Control(kind).name.lower() if kind < len(c.Control) else "unknown"
+            )
             if kind == c.Control.OPEN:
                 scope = self._scopes.setdefault(batch.scope, self._new_scope(batch.scope))
                 scope.heard(record)

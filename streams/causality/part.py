@@ -128,7 +128,9 @@ class PartBuilder:
             self._texts["esc_column"] = np.repeat(np.array(numbers, np.int32), lengths)
             data["esc_value"] = np.concatenate([values for _, _, values in self._escapes])
         self._resolve_texts()
-        self.size = sum(column.nbytes for column in data.values()) + sum(len(t.encode()) + 1 for t in self.strings)
+        self.size = sum(column.nbytes for column in data.values()) + sum(
+            len(t.encode()) + 1 for t in self.strings
+        )
 
     def _source_table(self) -> I64:
         """The source table: entries of the rows, then sources that only causes and edges name; gives its slots."""

@@ -55,7 +55,7 @@ def final_order(released: Released, start_ns: int) -> I64:
     One packed key sorted in place: the layout is in (source, sequence) order already.
     """
     rows = np.flatnonzero(released.leaves)
-    bits = max(1, int(len(released.leaves)).bit_length())
+    bits = max(1, len(released.leaves).bit_length())
     span = released.order_ns[rows] - start_ns
     if len(rows) and int(span.max()) >> (63 - bits):
         return rows[np.argsort(span, kind="stable")]

@@ -28,7 +28,9 @@ from streams.kernels.rows import raise_windows
 
 STRINGS_MAX = 200_000  # texts kept before those no longer used are forgotten
 CLOCKS_MAX = 20_000
-LATE_ROWS_MAX = 60_000  # in one record: each may need a source entry of its own, and those are numbered by u16
+LATE_ROWS_MAX = (
+    60_000  # in one record: each may need a source entry of its own, and those are numbered by u16
+)
 Count = Callable[..., None]
 
 
@@ -105,9 +107,7 @@ class Scope:
         numbers = self.sources.number(batch)
         self.heard(record)
         high_water = self.sources.table["high_water"]
-        skip, duplicates, missing = new_rows(
-            high_water, numbers, data["src_first_seq"], data["src_last_seq"]
-        )
+        skip, duplicates, missing = new_rows(high_water, numbers, data["src_first_seq"], data["src_last_seq"])
         self.duplicates += duplicates
         self.gaps += missing
         self.count("duplicates", duplicates)
@@ -352,7 +352,14 @@ class Scope:
         )  # fmt: skip
         key = self.name.encode()
         for payload in parts_of(
-            done, edges, about, self.sources, self.clocks, self.strings, self.tables, self.settings.part_bytes_max
+            done,
+            edges,
+            about,
+            self.sources,
+            self.clocks,
+            self.strings,
+            self.tables,
+            self.settings.part_bytes_max,
         ):
             yield Output("merged", key, payload, (("tt-scope", key), ("tt-family", b"merged")))
         self.late = 0

@@ -37,8 +37,14 @@ class Sources:
             skew_ns=(np.int64, 0),  # watermark less append time
             final=(np.bool_, False),
             detached=(np.bool_, False),
-            window=(np.int64, LEAST),  # of the last row held, if the source is ordered: no later row goes before it
-            tail_end_ns=(np.int64, LEAST),  # of the last row that left: its end as mapped and as repaired, and
+            window=(
+                np.int64,
+                LEAST,
+            ),  # of the last row held, if the source is ordered: no later row goes before it
+            tail_end_ns=(
+                np.int64,
+                LEAST,
+            ),  # of the last row that left: its end as mapped and as repaired, and
             tail_order_end_ns=(np.int64, LEAST),  # whether it was device work, after which the next one waits
             tail_device=(np.bool_, False),
         )

@@ -54,7 +54,7 @@ def load(
         for name in PLAIN:
             setattr(scope, name, meta["plain"][name])
         scope.gate.deadline_ms = meta["deadline_ms"]
-        scope.policies = {window: version for window, version in meta["policies"]}
+        scope.policies = dict(meta["policies"])
         scope.sources = Sources.load(meta["sources"], mine["sources"])
         scope.clocks = ClockBook.load(meta["clocks"], mine["clocks"])
         for text in meta["strings"]:

@@ -22,5 +22,7 @@ def warm_up() -> None:
         draft.endpoint(row, c.Point.BEGIN, c.EdgeKind.MESSAGE, c.Role(k), 7)
         draft.endpoint(row, c.Point.BOTH, c.EdgeKind.COLLECTIVE, c.Role.MEMBER, 8, op=c.Op.BARRIER, size=2)
         draft.final(source)
-    for offset, batch in enumerate((control("warm", "warm", "warm", [(c.Control.OPEN, 2, "ranks")]), draft.build())):
+    for offset, batch in enumerate(
+        (control("warm", "warm", "warm", [(c.Control.OPEN, 2, "ranks")]), draft.build())
+    ):
         task.process(Record("events", 0, offset, 1_000, b"warm", encode_batch(batch)))

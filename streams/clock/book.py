@@ -56,7 +56,9 @@ class ClockBook:
     """The clock slots of one scope."""
 
     def __init__(self) -> None:
-        self.rows: list[Statement] = []  # the clock's statement and those of its parents, up to the root, by slot
+        self.rows: list[
+            Statement
+        ] = []  # the clock's statement and those of its parents, up to the root, by slot
         self._leaps: list[int] = []
         self._array = {name: np.empty((0, *shape), dtype) for name, dtype, shape in ARRAYS}
         self._size = 0
@@ -281,7 +283,9 @@ class ClockBook:
         """From `dump`."""
         book = cls()
         rows, leaps, nodes = meta
-        assert isinstance(leaps, list) and isinstance(rows, list) and isinstance(nodes, list)
+        assert isinstance(leaps, list)
+        assert isinstance(rows, list)
+        assert isinstance(nodes, list)
         book.rows = [tuple(tuple(row) for row in chain) for chain in rows]
         book._leaps = leaps
         book._array = {name: np.array(arrays[name]) for name, _, _ in ARRAYS}

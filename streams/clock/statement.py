@@ -91,7 +91,11 @@ def resolve(rows: Statement, leap_s: int) -> tuple[Line | None, list[Step], list
 
 def _step(row: Mapping[str, Value], mapped: Line | None) -> Step:
     """Bound of a clock to its parent. One that grows from a moment that has no place in TAI is unknown."""
-    bound, as_of, growth = integer(row["clk_bound_ns"]), integer(row["clk_as_of_ns"]), _float(row["clk_growth_ppb"])
+    bound, as_of, growth = (
+        integer(row["clk_bound_ns"]),
+        integer(row["clk_as_of_ns"]),
+        _float(row["clk_growth_ppb"]),
+    )
     if as_of == UNKNOWN:
         as_of, growth = 0, 0.0
     elif mapped is not None:
@@ -101,7 +105,9 @@ def _step(row: Mapping[str, Value], mapped: Line | None) -> Step:
     elif growth:
         bound, as_of, growth = UNKNOWN, 0, 0.0
     epsilon = row["clk_epsilon"]
-    return Step(bound, growth, as_of, integer(row["clk_assurance"]), 1.0 if epsilon is None else _float(epsilon))
+    return Step(
+        bound, growth, as_of, integer(row["clk_assurance"]), 1.0 if epsilon is None else _float(epsilon)
+    )
 
 
 def _leap_below(rows: Statement, level: int) -> int:

@@ -45,7 +45,9 @@ class Clocks:
         # cause clock, effect clock, effect's time, key, kind: one row a violated edge
         self.violated = np.empty((0, 5), np.int64)
         self.spreads: dict[int, deque[float]] = {}
-        self.skewed: dict[tuple[int, int], list[int]] = {}  # (group, clock) -> [collectives, first ns, sum of ns, last ns]
+        self.skewed: dict[
+            tuple[int, int], list[int]
+        ] = {}  # (group, clock) -> [collectives, first ns, sum of ns, last ns]
         self.considered: dict[int, int] = {}  # collectives by group
 
     def update(self, edges: WindowEdges, found: Collectives, directory: Directory) -> list[Claim]:
@@ -111,9 +113,7 @@ class Clocks:
         self.violated = np.concatenate((held, new))[-VIOLATIONS_KEPT:]
 
     @staticmethod
-    def _constrain_all(
-        edges: WindowEdges, rows: I64, chains: NDArray[np.int32], low: I64, high: I64
-    ) -> None:
+    def _constrain_all(edges: WindowEdges, rows: I64, chains: NDArray[np.int32], low: I64, high: I64) -> None:
         """Every begin before every end: each member's end against the others' latest begin, its begin against
         their earliest end. The edges tell one cause a member; here all are used, with the widest of the bounds.
         """
@@ -177,9 +177,7 @@ class Clocks:
         peers = np.unique(np.where(mine_is_effect, rows[:, 0], rows[:, 1]))
         return matches >= MATCHES_MIN and len(peers) >= PEERS_MIN
 
-    def _claim(
-        self, named: list[tuple[int, NDArray[np.bool_]]], rows: I64, directory: Directory
-    ) -> Claim:
+    def _claim(self, named: list[tuple[int, NDArray[np.bool_]]], rows: I64, directory: Directory) -> Claim:
         named = sorted(named, key=lambda one: directory.clocks.names[one[0]])
         clock, explained = named[0]
         rows = rows[explained]
@@ -196,7 +194,9 @@ class Clocks:
         }
         if len(named) > 1:
             # Each would explain all, by an error of its own; the interval above is the first one's.
-            evidence["candidates"] = {name: self._interval(k) for name, (k, _) in zip(names, named, strict=True)}
+            evidence["candidates"] = {
+                name: self._interval(k) for name, (k, _) in zip(names, named, strict=True)
+            }
         confidence = 0.95 if len(named) == 1 else round(0.9 / len(named), 2)
         return Claim(FAULT, "clock", "|".join(names), confidence, int(rows[:, 2].min()), (), evidence)
 
@@ -251,7 +251,12 @@ class Clocks:
         for clock, (count, first, total) in suspects.items():
             name = raised.get(clock, [clock])[0]
             entry = claims.setdefault(name, [0, first, 0, 0])
-            claims[name] = [entry[0] + count, min(entry[1], first), entry[2] + total, entry[3] + of_group[clock]]
+            claims[name] = [
+                entry[0] + count,
+                min(entry[1], first),
+                entry[2] + total,
+                entry[3] + of_group[clock],
+            ]
         return [
             Claim(
                 FAULT,
@@ -286,4 +291,4 @@ class Clocks:
         spreads, skewed, considered = meta
         self.spreads = {group: deque(trail, maxlen=SPREADS_KEPT) for group, trail in spreads}
         self.skewed = {(group, clock): entry for group, clock, entry in skewed}
-        self.considered = {group: count for group, count in considered}
+        self.considered = dict(considered)

@@ -40,7 +40,9 @@ def fold(incident: Incident | None, finding: Finding, append_ms: int) -> Inciden
     if finding.state == ABSENT:
         if incident is None or not alive:
             return incident
-        return replace(incident, state="resolve", resolved_ns=finding.window_end_ns, **_touched(incident, finding))
+        return replace(
+            incident, state="resolve", resolved_ns=finding.window_end_ns, **_touched(incident, finding)
+        )
     if incident is None or not alive:
         return _opened(finding, append_ms, incident)
     return replace(

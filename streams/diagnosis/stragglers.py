@@ -136,10 +136,13 @@ class Stragglers:
 
     def dump(self) -> tuple[Any, dict[str, Any]]:
         """For a snapshot: JSON part and arrays."""
-        return [self.collectives, [[member, found] for member, found in self.latest.items()]], self.table.dump()
+        return [
+            self.collectives,
+            [[member, found] for member, found in self.latest.items()],
+        ], self.table.dump()
 
     def load(self, meta: Any, arrays: dict[str, Any]) -> None:
         """From `dump`."""
         self.collectives = meta[0]
-        self.latest = {member: found for member, found in meta[1]}
+        self.latest = dict(meta[1])
         self.table.load(arrays)

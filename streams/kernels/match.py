@@ -106,7 +106,9 @@ def best_causes(
             if first < 0 or value[i] > value[first] or (value[i] == value[first] and tie[i] < tie[first]):
                 second = first
                 first = i
-            elif second < 0 or value[i] > value[second] or (value[i] == value[second] and tie[i] < tie[second]):
+            elif (
+                second < 0 or value[i] > value[second] or (value[i] == value[second] and tie[i] < tie[second])
+            ):
                 second = i
         for i in range(a, b):
             if shape[g] == TO_ROOT and not root[i]:

@@ -19,6 +19,7 @@ from schemas.time import ClockState
 from schemas.topics import BATCH_BYTES_MAX, batch_headers
 from streams.causality.merge import Merge
 from streams.causality.settings import MergeSettings
+from tests.contract import samples
 from tests.contract.processor_suite import Case, ProcessorSuite, plain, restored
 from tests.contract.processor_suite import run as run_case
 from tests.naive.compare import by_merge, identities, order_array, run
@@ -64,7 +65,9 @@ def test_every_row_comes_out_once_and_in_order(seed: int) -> None:
         part = decode_merged(output.value)
         if isinstance(part, Merged):
             order = part.order_ns()
-            assert (order >= released.get(output.key, -(2**63))).all(), f"seed {seed}: before the released end"
+            assert (order >= released.get(output.key, -(2**63))).all(), (
+                f"seed {seed}: before the released end"
+            )
             assert (order >= part.window_start_ns).all()
             assert (order < part.window_end_ns).all(), f"seed {seed}"
             assert (np.diff(order) >= 0).all(), f"seed {seed}"
@@ -147,7 +150,9 @@ def test_batch_cuts_do_not_show_in_the_rows(seed: int, pieces: int) -> None:
     cut = [piece for record in whole for piece in recut(record, pieces)]
     cut = [record._replace(offset=offset) for offset, record in enumerate(cut)]
     outputs, _ = run(chosen, whole)
-    assume(not any((part.data.get("src_flags", np.empty(0, "u1")) & 8).any() for part in merged_parts(outputs)))
+    assume(
+        not any((part.data.get("src_flags", np.empty(0, "u1")) & 8).any() for part in merged_parts(outputs))
+    )
     first, second = by_merge(outputs, {})[0], by_merge(run(chosen, cut)[0], {})[0]
     assert first.keys() == second.keys()
     for scope in first:
@@ -170,7 +175,7 @@ def test_any_broken_record_is_dead_lettered(seed: int, data: st.DataObject) -> N
                 value[int(rng.integers(10, len(value)))] = int(rng.integers(0, 256))
             for output in task.process(record._replace(value=bytes(value))):
                 assert output.topic in ("merged", "late", "deadletter")
-        task = restored(Merge(options(seed)), task, [])  if not task.refs() else task
+        task = restored(Merge(options(seed)), task, []) if not task.refs() else task
         task.snapshot()
 
 
@@ -203,7 +208,9 @@ def merged_parts(outputs: Sequence[Output]) -> list[Merged]:
 def test_parts_stay_within_the_size_that_topics_are_made_for() -> None:
     name = "a source with a name that is rather long and takes its place in every table "
     sources = [
-        Source(f"{name}{k}", f"host{k}", ClockState(f"host{k}/clock", parent="TAI", timescale=c.Timescale.TAI), 1)
+        Source(
+            f"{name}{k}", f"host{k}", ClockState(f"host{k}/clock", parent="TAI", timescale=c.Timescale.TAI), 1
+        )
         for k in range(20_000)
     ]
     records = []
@@ -220,7 +227,7 @@ def test_parts_stay_within_the_size_that_topics_are_made_for() -> None:
 
 
 def test_extreme_values_come_out_as_they_went_in() -> None:
-    odd = "tab\tnewline\nquote\"null\ufffd" + "\U0001f600" + "e\u0301" + "\u202e" * 3
+    odd = 'tab\tnewline\nquote"null\ufffd' + "\U0001f600" + "e\u0301" + "\u202e" * 3
     source = Source(odd, odd, CLOCK, 2**63 - 1, rank=-5)
     durations = [None, 0, 1, 2**32 - 1, 2**32, 2**62, 2**63 - 1, -1, -(2**62)]
     batch = post([(source, T0_NS + k * 7 * 10**9, d) for k, d in enumerate(durations)], name=odd)
@@ -233,6 +240,63 @@ def test_extreme_values_come_out_as_they_went_in() -> None:
     assert lasts == [min(max(d or 0, 0), LENGTH_NS_MAX) for d in durations]
     assert {part.strings[int(part.data["src_name"][0])] for part in parts} == {odd}
     assert {part.text(int(part.data["name"][0])) for part in parts} == {odd}
+
+
+@pytest.mark.parametrize("family", [family for family in c.FAMILIES if family != "control"])
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(seed=SEEDS, window_ms=st.sampled_from([1, 100, 4000]))
+def test_every_column_of_every_family_comes_out(family: str, seed: int, window_ms: int) -> None:
+    batch = samples.told(family, seed).batch
+    head = (batch.tenant, "job")
+    batch = Batch(*head, *list(vars(batch).values())[2:])
+    outputs, task = run(MergeSettings(window_ns=window_ms * MS), [record(batch), flush()])
+    parts = merged_parts(outputs)
+    assert sum(map(len, parts)) == batch.count
+    names = [batch.strings[k] for k in batch.data.get("src_name", ())]
+    expected: dict[tuple[str, int], list[object]] = {}
+    columns = [*c.COMMON[2:], *c.FAMILIES[family]]
+    shown = [columns_of(batch, column.name, column) for column in columns]
+    for row, (source, seq) in enumerate(
+        zip(batch.data.get("source", ()), batch.seq() if batch.count else (), strict=True)
+    ):
+        numbers = [
+            (batch.strings[batch.data["val_name"][k]], float(batch.data["val"][k]))
+            for k in range(batch.table_len("val"))
+            if batch.data["val_row"][k] == row
+        ]
+        expected[names[source], int(seq)] = [*(column[row] for column in shown), sorted(numbers)]
+    found: dict[tuple[str, int], list[object]] = {}
+    for part in parts:
+        own_row = part.wide(f"{family}_row").tolist()
+        common = [columns_of(part, column.name, column) for column in c.COMMON[2:]]
+        own = [
+            dict(zip(own_row, columns_of(part, f"{family}_{column.name}", column), strict=False))
+            for column in c.FAMILIES[family]
+        ]
+        for row, seq in enumerate(part.seq().tolist()):
+            numbers = [
+                (part.strings[part.data["val_name"][k]], float(part.data["val"][k]))
+                for k in range(part.table_len("val"))
+                if part.data["val_row"][k] == row
+            ]
+            name = part.strings[part.data["src_name"][part.data["source"][row]]]
+            found[name, seq] = [
+                *(column[row] for column in common),
+                *(column.get(row) for column in own),
+                sorted(numbers),
+            ]
+    assert found == expected
+
+
+def columns_of(record: Batch | Merged, name: str, column: c.Column) -> list[object]:
+    """A column as plain values, None for null."""
+    if name not in record.data:
+        return []
+    if column.unit == "string":
+        return [record.text(int(k)) for k in record.data[name]]
+    if column.dtype.startswith("<f"):
+        return [None if v != v else v for v in record.data[name].tolist()]
+    return [None if v == c.NULL_I64 else v for v in record.wide(name).tolist()]
 
 
 @pytest.mark.parametrize("raw", [2**63 - 1, -(2**63) + 1, 2**62 + 2**40, -(2**61) - 2**40])
@@ -295,7 +359,9 @@ def test_a_silent_scope_is_closed_and_dropped() -> None:
 
 def test_heartbeats_of_many_sources_are_cheap_and_a_row_a_window_too() -> None:
     """Nothing here may cost more than a little a source or a window: quadratic work would take minutes."""
-    clocks = [ClockState(f"h{k}/clock", parent="TAI", timescale=c.Timescale.TAI, bound_ns=k) for k in range(4096)]
+    clocks = [
+        ClockState(f"h{k}/clock", parent="TAI", timescale=c.Timescale.TAI, bound_ns=k) for k in range(4096)
+    ]
     sources = [Source(f"s{k}", f"h{k}", clock, 1, live=True) for k, clock in enumerate(clocks)]
     records = []
     for beat in range(20):

@@ -66,7 +66,16 @@ def _naive_scope(scope: NaiveScope) -> tuple[Said, Counter[str]]:
         if out.end_ns == out.start_ns:
             continue  # the end of a scope with no edge left to tell
         edges = sorted(tuple(vars(edge).values()) for edge in out.edges)
-        windows.append((out.start_ns, out.rows, [tuple(map(_plain, edge)) for edge in edges], out.released_past, out.late, out.policy))
+        windows.append(
+            (
+                out.start_ns,
+                out.rows,
+                [tuple(map(_plain, edge)) for edge in edges],
+                out.released_past,
+                out.late,
+                out.policy,
+            )
+        )
     return {"windows": windows, "progress": scope.progress, "late": scope.late_rows}, counts
 
 
@@ -74,9 +83,7 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-def by_merge(
-    outputs: Sequence[Output], counters: Mapping[str, Any]
-) -> tuple[dict[str, Said], Counter[str]]:
+def by_merge(outputs: Sequence[Output], counters: Mapping[str, Any]) -> tuple[dict[str, Said], Counter[str]]:
     """What the outputs and counters of the real merge say, in the form of `by_naive`."""
     out: dict[str, Said] = {}
     parts: list[Merged] = []
@@ -154,7 +161,8 @@ def merged_rows(part: Merged) -> list[Any]:
         causes[int(data["cause_row"][k])] = (name, int(data["cause_point"][k]), int(data["cause_verdict"][k]))
     order, end, seq = part.order_ns().tolist(), part.order_end_ns().tolist(), part.seq().tolist()
     return [
-        ((*_source(part, int(data["source"][k])), seq[k]), order[k], end[k], causes.get(k)) for k in range(len(part))
+        ((*_source(part, int(data["source"][k])), seq[k]), order[k], end[k], causes.get(k))
+        for k in range(len(part))
     ]
 
 
@@ -182,4 +190,6 @@ def merged_edges(part: Merged) -> list[Any]:
 def order_array(outputs: Sequence[Output]) -> np.ndarray[Any, Any]:
     """order_ns of all rows of all merged records, as they came."""
     found = [decode_merged(o.value) for o in outputs if o.topic == "merged"]
-    return np.concatenate([part.order_ns() for part in found if isinstance(part, Merged)] or [np.empty(0, np.int64)])
+    return np.concatenate(
+        [part.order_ns() for part in found if isinstance(part, Merged)] or [np.empty(0, np.int64)]
+    )

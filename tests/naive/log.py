@@ -80,7 +80,9 @@ class Log:
     def records(self, partition: int = 0, first_offset: int = 0) -> list[Record]:
         """The log as the merge reads it."""
         return [
-            Record("events", partition, first_offset + k, m.append_ms, m.scope.encode(), encode(self.tenant, m))
+            Record(
+                "events", partition, first_offset + k, m.append_ms, m.scope.encode(), encode(self.tenant, m)
+            )
             for k, m in enumerate(self.messages)
         ]
 

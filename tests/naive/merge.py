@@ -101,7 +101,9 @@ class NaiveMerge:
                     self.policy = number or 0
         for name, scope in list(self.scopes.items()):
             self._advance(scope, flush)
-            if self.now_ms - scope.last_ms > self.settings.scope_ttl_ms and (scope.closed or not scope.sources):
+            if self.now_ms - scope.last_ms > self.settings.scope_ttl_ms and (
+                scope.closed or not scope.sources
+            ):
                 self.ended.append((name, self.scopes.pop(name)))
         while sum(scope.rows for scope in self.scopes.values()) > self.settings.rows_held_max:
             self._shed(max(self.scopes.items(), key=lambda entry: (entry[1].rows, entry[0]))[1])
@@ -151,7 +153,9 @@ class NaiveMerge:
             known.final |= final
             mapped = None if watermark is None else chain.tai(watermark)
             if mapped is not None:
-                known.watermark_ns = max(mapped, known.watermark_ns) if known.watermark_ns is not None else mapped
+                known.watermark_ns = (
+                    max(mapped, known.watermark_ns) if known.watermark_ns is not None else mapped
+                )
                 known.skew_ns = mapped - append_to_tai(post.append_ms)
         new: list[tuple[Event, Known]] = []
         for index, (row, seq) in enumerate(rows):
@@ -177,7 +181,9 @@ class NaiveMerge:
             new.append((event, known))
         detached = self._detached(scope)
         for event, known in sorted(new, key=lambda pair: id(pair[1]) in detached):
-            self._keep(scope, event, known, id(known) in detached, event.chain is None or event.chain.line() is None)
+            self._keep(
+                scope, event, known, id(known) in detached, event.chain is None or event.chain.line() is None
+            )
 
     def _detached(self, scope: NaiveScope) -> set[int]:
         """Live sources too far from the median of three or more."""
@@ -279,7 +285,9 @@ class NaiveMerge:
         fresh = [Waiting(e, w, max(1, w.size)) for e in [*own, *ahead] for w in e.ends]
         groups = list(groups_of([*scope.pending, *fresh]).values())
         repair(own, groups, start, scope.tails)
-        out = Out(start, end, late=scope.late, released_past=sum(past.values()), policy=scope.policies.pop(window))
+        out = Out(
+            start, end, late=scope.late, released_past=sum(past.values()), policy=scope.policies.pop(window)
+        )
         scope.late = 0
         leaving = [event for event in own if event.order_ns < end]
         leaving.sort(key=lambda event: (event.order_ns, event.id))

@@ -114,9 +114,7 @@ def is_join(group: list[Waiting]) -> bool:
 
 
 def pairs(group: list[Waiting]) -> list[tuple[Waiting, Waiting]]:
-    return [
-        (a, b) for a in group if a.end.role == c.Role.CAUSE for b in group if b.end.role == c.Role.EFFECT
-    ]
+    return [(a, b) for a in group if a.end.role == c.Role.CAUSE for b in group if b.end.role == c.Role.EFFECT]
 
 
 def sides(group: list[Waiting]) -> tuple[list[Waiting], list[Waiting]]:
@@ -197,7 +195,9 @@ def repair(
     raise Cyclic
 
 
-def judge(cause: Event, cause_end: bool, effect: Event, effect_end: bool, epsilon: float) -> tuple[int, int | None, int]:
+def judge(
+    cause: Event, cause_end: bool, effect: Event, effect_end: bool, epsilon: float
+) -> tuple[int, int | None, int]:
     """(gap, bound, verdict) of an edge by mapped times."""
     gap = effect.mapped(effect_end) - cause.mapped(cause_end)
     bound = diff_bound(
@@ -249,9 +249,7 @@ def conclude(
                 causes, effects = sides(group)
                 out.unknown += not (causes and effects) and (whole or expected == len(group))
                 for effect in effects:
-                    best = greatest(
-                        (w.event.time_ns - _bound(w.event), w) for w in causes if w is not effect
-                    )
+                    best = greatest((w.event.time_ns - _bound(w.event), w) for w in causes if w is not effect)
                     if best is not None:
                         missing = max(0, expected - len(group))
                         _edge(out, best, False, effect, True, len(group), missing, epsilon)

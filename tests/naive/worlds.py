@@ -105,9 +105,18 @@ class World:
             return mapped, (host,), error
         if shape == 4:  # the reference pair takes an offset away
             claimed = self.pick(-5, 5) * MS
-            return ClockState(
-                name, parent="gm", timescale=c.Timescale.TAI, ref_ns=T0_NS + claimed, ref_parent_ns=T0_NS, **common
-            ), (ClockState("gm", parent="TAI", timescale=c.Timescale.TAI, bound_ns=0),), error
+            return (
+                ClockState(
+                    name,
+                    parent="gm",
+                    timescale=c.Timescale.TAI,
+                    ref_ns=T0_NS + claimed,
+                    ref_parent_ns=T0_NS,
+                    **common,
+                ),
+                (ClockState("gm", parent="TAI", timescale=c.Timescale.TAI, bound_ns=0),),
+                error,
+            )
         if shape == 5:  # no common root with the rest
             return ClockState(name, parent="island", timescale=c.Timescale.TAI, **common), (), error
         return ClockState(name, timescale=c.Timescale.ARBITRARY, **common), (), 0
@@ -119,7 +128,9 @@ class World:
         for place in range(self.pick(1, 3)):
             if self.chance(0.3):
                 clock, parents, error = self._clock(f"{name}/clock{place}")
-            family, kind = [("gpu", c.GpuKind.CPU_OP), ("gpu", c.GpuKind.KERNEL), ("probe", 0)][self.pick(0, 2)]
+            family, kind = [("gpu", c.GpuKind.CPU_OP), ("gpu", c.GpuKind.KERNEL), ("probe", 0)][
+                self.pick(0, 2)
+            ]
             source = Source(f"{name}/{place}", name, clock, 5, rank, ordered=self.chance(0.8), live=live)
             far = 300 * MS if live and self.chance(0.15) else 0
             thread = Thread(source, family, kind, parents, error + far)
@@ -256,5 +267,3 @@ class World:
                     tuple(row for _, row in rows), tuple(marks), tuple([final] * len(mine)), parents,
                 )
             )  # fmt: skip
-
-
