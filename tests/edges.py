@@ -11,9 +11,7 @@ from streams.diagnosis.window import Directory, WindowEdges
 
 START_NS = 1_767_225_600_000_000_000
 WINDOW_NS = 100_000_000
-_FIELDS = (
-    "kind op group key cause effect cause_clock effect_clock gap_ns bound_ns verdict effect_ns duration_ns"
-).split()
+_FIELDS = tuple(WindowEdges.__dataclass_fields__)[2:]  # all but the window's own begin and end
 _DTYPES = {"kind": np.uint8, "op": np.uint8, "verdict": np.uint8, "key": np.uint64}
 
 
@@ -32,7 +30,9 @@ class Windows:
         if parent is not None:
             self.directory.parent[number] = self.directory.clocks.number(parent)
 
-    def message(self, cause_clock: str, effect_clock: str, gap_ns: int, bound_ns: int = 1_000, at_ns: int = 0) -> None:
+    def message(
+        self, cause_clock: str, effect_clock: str, gap_ns: int, bound_ns: int = 1_000, at_ns: int = 0
+    ) -> None:
         """A message between the hosts of two clocks; it is violated if the gap says so."""
         names = self.directory.clocks
         self._keys += 1

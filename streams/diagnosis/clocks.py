@@ -1,27 +1,21 @@
 """The clock rule: which clock's error explains the edges that contradict the stated bounds.
 
 Each edge between two clocks bounds the error δ of either: with slack = gap + bound, an effect stamped by the
-clock says δ <= slack, a cause says δ >= -slack (δ is clock minus truth, positive: ahead). A clock is blamed when
-one δ satisfies all of its edges, δ = 0 does not, its error explains every violated edge that is left to explain,
-and at least 3 matches with at least 2 peers accuse it. An error of a clock moves all clocks that hang below it,
-so clocks are candidates together with their parents; of nested ones that explain the same the highest is named.
-Where several unrelated clocks explain the same edges, the claim names them all.
+clock says δ <= slack, a cause says δ >= -slack (δ is clock minus truth, positive: ahead). A clock is blamed
+when one δ satisfies all of its edges, δ = 0 does not, its error explains every violated edge that is left to
+explain, and at least 3 matches with at least 2 peers accuse it. An error of a clock moves all clocks that
+hang below it, so clocks are candidates together with their parents; of nested ones that explain the same the
+highest is named. Where several unrelated clocks explain the same edges, the claim names them all.
 
-Several clocks may be wrong at once, and an edge between two of them fits neither's δ. So a clock that stands in
-violated edges with more peers than the others do bears no witness: whoever has most such peers is set aside, its
-edges with it, and so on, until none is left or all that are left stand alike. Only edges to clocks that bear
-witness bound a δ and accuse.
+Several clocks may be wrong at once, and an edge between two of them fits neither's δ. So a clock that stands
+in violated edges with more peers than the others do bears no witness: whoever has most such peers is set
+aside, its edges with it, and so on, until none is left or all that are left stand alike. Only edges to clocks
+that bear witness bound a δ and accuse.
 
-The window in which a clock is stepped mixes edges from before and after. So blame is told when two windows with
-edges name the same clock one after the other, or at the end of the scope.
-
-Ends of a collective ought to agree. Members whose end is off by more than max(20 µs, 3 x the trailing median of
-the spread) in 3 collectives of a group make their clock a suspect: less than blame, and said to be so. A faulty
-clock often skews ends before enough edges accuse it, perhaps under another name; so a suspect is told only when
-it has been one for a second of event time without blame, or at the end of the scope.
+The window in which a clock is stepped mixes edges from before and after. So blame is told when two windows
+with edges name the same clock one after the other, or at the end of the scope.
 """
 
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -29,8 +23,9 @@ from numpy.typing import NDArray
 
 from schemas import columns as c
 from streams.arrays import Table
-from streams.diagnosis.claims import Claim
-from streams.diagnosis.window import DEPTH, Collectives, Directory, WindowEdges, median
+from streams.diagnosis.claims import CLOCK_FAULT, Claim
+from streams.diagnosis.ends import SUSPECT_NS, Ends
+from streams.diagnosis.window import DEPTH, Collectives, Directory, WindowEdges
 
 I64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -39,13 +34,7 @@ FAR = 2**62
 MATCHES_MIN, PEERS_MIN = 3, 2
 VIOLATIONS_KEPT = 20_000
 HOLD_NS = 10_000_000_000  # event time for which a violated edge stays evidence
-SKEW_NS_MIN = 20_000
-SKEW_SPREADS = 3
-SKEW_COLLECTIVES_MIN = 3
-SPREADS_KEPT = 31
-SUSPECT_NS = 1_000_000_000
 WINDOWS_MIN = 2
-FAULT = "clock_fault"
 
 
 class Clocks:
@@ -55,9 +44,7 @@ class Clocks:
         self.table = Table(low_ns=(np.int64, -FAR), high_ns=(np.int64, FAR))
         # cause clock, effect clock, effect's time, key, kind: one row a violated edge
         self.violated = np.empty((0, 5), np.int64)
-        self.spreads: dict[int, deque[float]] = {}
-        self.skewed: dict[tuple[int, int], list[int]] = {}  # (group, clock) -> [collectives, first ns, sum of ns, last ns]
-        self.considered: dict[int, int] = {}  # collectives by group
+        self.ends = Ends()
         self.streak: dict[str, int] = {}  # windows in a row that blame a component
 
     def update(self, edges: WindowEdges, found: Collectives, directory: Directory) -> list[Claim]:
@@ -76,14 +63,14 @@ class Clocks:
         blamed = self._blame(chains, directory)
         if comparable.any():
             self.streak = {claim.component: self.streak.get(claim.component, 0) + 1 for claim in blamed}
-        self._ends(edges, found)
+        self.ends.update(edges, found)
         sure = [claim for claim in blamed if self.streak.get(claim.component, 0) >= WINDOWS_MIN]
-        return sure + self._suspects(directory, blamed, edges.end_ns - SUSPECT_NS)
+        return sure + self.ends.suspects(directory, blamed, edges.end_ns - SUSPECT_NS)
 
     def close(self, directory: Directory) -> list[Claim]:
         """Who is blamed or suspected at the end of the scope, however short a time that was."""
         blamed = self._blame(directory.chains(), directory)
-        return blamed + self._suspects(directory, blamed, FAR)
+        return blamed + self.ends.suspects(directory, blamed, FAR)
 
     def _keep(self, edges: WindowEdges, comparable: Mask) -> None:
         """Keep this window's violated edges, and let go of old ones."""
@@ -152,7 +139,7 @@ class Clocks:
         edges: WindowEdges, rows: I64, chains: Chains, witness: Mask, low: I64, high: I64
     ) -> None:
         """Every begin before every end: each member's end against the others' latest begin, its begin against
-        their earliest end. The edges tell one cause a member; here all are used, with the widest of the bounds.
+        their earliest end. Edges tell one cause a member; here all are used, with the widest of the bounds.
         """
         end = edges.effect_ns[rows]
         begin = end - edges.duration_ns[rows]
@@ -190,7 +177,7 @@ class Clocks:
                     scored.append((int(explained.sum()), clock, explained))
             if not scored:
                 break
-            # The first of those that explain most; the others of them come next, unless they explain the same.
+            # The first of those that explain most; another one's turn comes, unless it explains the same.
             _, _, most = max(scored, key=lambda one: one[0])
             best = [(clock, explained) for _, clock, explained in scored if np.array_equal(explained, most)]
             lower = {
@@ -212,9 +199,7 @@ class Clocks:
         matches = len(np.unique(rows[heard][:, 3:5], axis=0))
         return matches >= MATCHES_MIN and len(np.unique(other[heard])) >= PEERS_MIN
 
-    def _claim(
-        self, named: list[tuple[int, Mask]], rows: I64, directory: Directory
-    ) -> Claim:
+    def _claim(self, named: list[tuple[int, Mask]], rows: I64, directory: Directory) -> Claim:
         named = sorted(named, key=lambda one: directory.clocks.names[one[0]])
         clock, explained = named[0]
         rows = rows[explained]
@@ -231,97 +216,26 @@ class Clocks:
         }
         if len(named) > 1:
             # Each would explain all, by an error of its own; the interval above is the first one's.
-            evidence["candidates"] = {name: self._interval(k) for name, (k, _) in zip(names, named, strict=True)}
+            evidence["candidates"] = {
+                name: self._interval(k) for name, (k, _) in zip(names, named, strict=True)
+            }
         confidence = 0.95 if len(named) == 1 else round(0.9 / len(named), 2)
-        return Claim(FAULT, "clock", "|".join(names), confidence, int(rows[:, 2].min()), (), evidence)
+        return Claim(CLOCK_FAULT, "clock", "|".join(names), confidence, int(rows[:, 2].min()), (), evidence)
 
     def _interval(self, clock: int) -> tuple[int | None, int | None]:
         low, high = int(self.table["low_ns"][clock]), int(self.table["high_ns"][clock])
         return (low if low > -FAR else None), (high if high < FAR else None)
 
-    def _ends(self, edges: WindowEdges, found: Collectives) -> None:
-        """Count members whose ends are off."""
-        for k in range(len(found)):
-            rows = found.row[found.start[k] : found.start[k + 1]]
-            clock = edges.effect_clock[rows]
-            if len(rows) < 3 or len(np.unique(clock)) < 3:
-                continue
-            group = int(found.group[k])
-            off = edges.effect_ns[rows] - median(edges.effect_ns[rows])
-            spread = float(np.median(np.abs(off)))
-            trail = self.spreads.setdefault(group, deque(maxlen=SPREADS_KEPT))
-            limit = max(SKEW_NS_MIN, SKEW_SPREADS * (float(np.median(trail)) if trail else spread))
-            trail.append(spread)
-            self.considered[group] = self.considered.get(group, 0) + 1
-            for place in np.flatnonzero((np.abs(off) > limit) & (clock >= 0)):
-                entry = self.skewed.setdefault((group, int(clock[place])), [0, int(found.end_ns[k]), 0, 0])
-                entry[0] += 1
-                entry[2] += int(off[place])
-                entry[3] = int(found.end_ns[k])
-        self.skewed = {key: entry for key, entry in self.skewed.items() if entry[3] >= edges.end_ns - HOLD_NS}
-
-    def _suspects(self, directory: Directory, claims_made: list[Claim], since_ns: int) -> list[Claim]:
-        """Clocks with skewed ends, at `since_ns` already, that no blame explains; if most clocks below one are
-        skewed, that one.
-        """
-        covered = {name for claim in claims_made for name in claim.component.split("|")}
-        blamed = {clock for clock, name in enumerate(directory.clocks.names) if name in covered}
-        suspects: dict[int, list[int]] = {}
-        of_group: dict[int, int] = {}
-        for (group, clock), (count, first, total, _) in self.skewed.items():
-            if count < SKEW_COLLECTIVES_MIN or directory.above(clock) & blamed:
-                continue
-            entry = suspects.setdefault(clock, [0, first, 0])
-            suspects[clock] = [entry[0] + count, min(entry[1], first), entry[2] + total]
-            of_group[clock] = of_group.get(clock, 0) + self.considered.get(group, 0)
-        below: dict[int, set[int]] = {}
-        for child, parent in directory.parent.items():
-            below.setdefault(parent, set()).add(child)
-        raised: dict[int, list[int]] = {}
-        for parent, children in below.items():
-            found = children & set(suspects)
-            if len(found) >= 2 and len(found) * 2 > len(children):
-                raised.update({child: [parent] for child in found})
-        claims: dict[int, list[int]] = {}
-        for clock, (count, first, total) in suspects.items():
-            name = raised.get(clock, [clock])[0]
-            entry = claims.setdefault(name, [0, first, 0, 0])
-            claims[name] = [entry[0] + count, min(entry[1], first), entry[2] + total, entry[3] + of_group[clock]]
-        return [
-            Claim(
-                FAULT,
-                "clock",
-                directory.clocks.names[clock],
-                0.4,
-                first,
-                (),
-                {
-                    "verdict": "suspect",
-                    "why": "ends of its collectives are off; no edge contradicts its bound",
-                    "collectives_skewed": count,
-                    "collectives": considered,
-                    "end_skew_mean_ns": round(total / count),
-                },
-            )
-            for clock, (count, first, total, considered) in claims.items()
-            if first <= since_ns
-        ]
-
     def dump(self) -> tuple[Any, dict[str, Any]]:
         """For a snapshot: JSON part and arrays."""
-        spreads = [[group, list(trail)] for group, trail in self.spreads.items()]
-        skewed = [[group, clock, entry] for (group, clock), entry in self.skewed.items()]
-        considered = list(self.considered.items())
-        return [spreads, skewed, considered, self.streak], self.table.dump() | {"violated": self.violated}
+        return [self.ends.dump(), self.streak], self.table.dump() | {"violated": self.violated}
 
     def load(self, meta: Any, arrays: dict[str, Any]) -> None:
         """From `dump`."""
         self.violated = arrays["violated"]
         self.table.load(arrays)
-        spreads, skewed, considered, self.streak = meta
-        self.spreads = {group: deque(trail, maxlen=SPREADS_KEPT) for group, trail in spreads}
-        self.skewed = {(group, clock): entry for group, clock, entry in skewed}
-        self.considered = {group: count for group, count in considered}
+        ends, self.streak = meta
+        self.ends.load(ends)
 
 
 def _extremes(count: int, place: I64, begin: I64, end: I64) -> tuple[I64, I64]:

@@ -82,7 +82,9 @@ class DiagnosisScope:
         """State for a snapshot: JSON part and arrays."""
         stragglers, s_arrays = self._stragglers.dump()
         clocks, c_arrays = self._clocks.dump()
-        arrays = {f"s\0{key}": a for key, a in s_arrays.items()} | {f"c\0{key}": a for key, a in c_arrays.items()}
+        arrays = {f"s\0{key}": a for key, a in s_arrays.items()} | {
+            f"c\0{key}": a for key, a in c_arrays.items()
+        }
         return [self._directory.dump(), self._ledger.dump(), stragglers, clocks, self._window], arrays
 
     def load(self, meta: Any, arrays: dict[str, Any]) -> None:

@@ -53,11 +53,11 @@ class Directory:
         """From `dump`."""
         out = cls()
         out.members, out.clocks, out.groups = (Names(names) for names in meta[:3])
-        out.parent = {child: parent for child, parent in meta[3]}
+        out.parent = dict(meta[3])
         return out
 
     def chains(self) -> NDArray[np.int32]:
-        """By clock: itself and its parents up to the root (TAI left out), -1 beyond. Shape (clocks, DEPTH)."""
+        """By clock: itself and its parents up to the root (not TAI), -1 beyond. Shape (clocks, DEPTH)."""
         out = np.full((len(self.clocks), DEPTH), -1, np.int32)
         for clock in range(len(self.clocks)):
             at: int | None = clock
@@ -184,6 +184,4 @@ def collectives(edges: WindowEdges) -> Collectives:
     order = np.argsort(ends, kind="stable")
     sizes = np.diff(start)[order]
     laid = np.concatenate([rows[start[k] : start[k + 1]] for k in order])
-    return Collectives(
-        laid, np.concatenate(([0], np.cumsum(sizes))), group[head][order], ends[order]
-    )
+    return Collectives(laid, np.concatenate(([0], np.cumsum(sizes))), group[head][order], ends[order])

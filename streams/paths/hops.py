@@ -19,7 +19,19 @@ I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
 NO_FLOW = 2**64 - 1
 ENDS = ("src", "dst", "sport", "dport", "protocol")
-INTS = ("node", "in_port", "out_port", "report", "hop", "hops", "length", "report_flags", "sport", "dport", "protocol")
+INTS = (
+    "node",
+    "in_port",
+    "out_port",
+    "report",
+    "hop",
+    "hops",
+    "length",
+    "report_flags",
+    "sport",
+    "dport",
+    "protocol",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,13 +82,11 @@ def window_hops(parts: Sequence[Merged]) -> Hops:
             )
     if not source:
         none = np.empty(0, np.int64)
-        return Hops(strings, none, np.empty(0, np.uint64), none, {name: none for name in columns})
+        return Hops(strings, none, np.empty(0, np.uint64), none, dict.fromkeys(columns, none))
     joined = {name: np.concatenate(found) for name, found in columns.items()}
     of_source, report = np.concatenate(source), joined["report"]
     order = np.lexsort((joined["hop"], report, of_source))
-    new = np.append(
-        True, (np.diff(of_source[order]) != 0) | (np.diff(report[order]) != 0)
-    )
+    new = np.append(True, (np.diff(of_source[order]) != 0) | (np.diff(report[order]) != 0))
     return Hops(
         strings,
         np.cumsum(new) - 1,
@@ -102,13 +112,17 @@ def crossings(hops: Hops) -> Crossings:
     n = len(hops)
     if not n:
         return Crossings(np.empty(0, np.int64), np.empty(0, np.int64), [], [])
-    follows = np.append((hops.report[1:] == hops.report[:-1]) & (column["hop"][1:] == column["hop"][:-1] + 1), False)
+    follows = np.append(
+        (hops.report[1:] == hops.report[:-1]) & (column["hop"][1:] == column["hop"][:-1] + 1), False
+    )
     after = np.minimum(np.arange(n) + 1, n - 1)
     next_node = np.where(follows, column["node"][after], c.NULL_I64)
     next_port = np.where(follows, column["in_port"][after], c.NULL_I64)
     known = follows | (column["out_port"] != c.NULL_I64)
     use = np.flatnonzero(known)
-    keys = np.stack((column["node"][use], column["out_port"][use], next_node[use], next_port[use], column["hop"][use]))
+    keys = np.stack(
+        (column["node"][use], column["out_port"][use], next_node[use], next_port[use], column["hop"][use])
+    )
     links, link = np.unique(keys, axis=1, return_inverse=True)
     names, layers = [], []
     for node, port, to, to_port, hop in links.T.tolist():
@@ -129,6 +143,6 @@ def report_bytes(hops: Hops) -> tuple[I64, I64]:
 
 
 def redirected(hops: Hops) -> Any:
-    """By hop: whether INT was signalled by a changed destination port, so the path may not be the flow's own."""
+    """By hop: whether a changed destination port asked for INT, so that the path may not be the flow's own."""
     flags = hops.column["report_flags"]
     return (flags != c.NULL_I64) & ((flags & c.ReportFlag.REDIRECTED) != 0)

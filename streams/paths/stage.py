@@ -1,4 +1,4 @@
-"""The paths stage: `merged` in, `paths` out: flows with the links they took, and links with what crossed them.
+"""The paths stage: `merged` in, `paths` out: flows with the links they took, links with what crossed them.
 
 Here from in-band telemetry alone: every path is observed. Bytes are those of the packets that reports are
 about. Capacity, utilisation and coverage need port counters, and are null without them.
@@ -84,7 +84,9 @@ class PathsScope:
     def progress(self, progress: Progress, record: Record) -> list[Output]:
         """Pass progress on, so that readers of paths know how far they are."""
         key = self._name.encode()
-        return [Output("paths", key, encode_record(progress), (("tt-scope", key), ("tt-family", b"progress")))]
+        return [
+            Output("paths", key, encode_record(progress), (("tt-scope", key), ("tt-family", b"progress")))
+        ]
 
     def _flows(self, hops: Hops, found: Crossings, strings: Strings) -> dict[str, Array]:
         probe = redirected(hops)
@@ -117,7 +119,8 @@ class PathsScope:
         table = hops.strings.table
         text = {
             name: np.array(
-                [c.NULL_U16 if k == c.NULL_I64 else strings.index(table[k]) for k in ends[name].tolist()], "<u2"
+                [c.NULL_U16 if k == c.NULL_I64 else strings.index(table[k]) for k in ends[name].tolist()],
+                "<u2",
             )
             for name in ("src", "dst")
         }
@@ -135,7 +138,9 @@ class PathsScope:
             "flow_reports": reports.astype("<u4"),
             "flow_path_first": start.astype("<u4"),
             "flow_path_count": counts.astype("<u4"),
-            "flow_path_source": np.where(own, c.PathSource.OBSERVED, c.PathSource.OBSERVED_PROBE).astype("u1"),
+            "flow_path_source": np.where(own, c.PathSource.OBSERVED, c.PathSource.OBSERVED_PROBE).astype(
+                "u1"
+            ),
             "flow_agreement": np.full(flows, np.nan),
             "flow_valid_from_ns": since,
             "flow_valid_to_ns": seen_to,
@@ -145,7 +150,14 @@ class PathsScope:
         }
 
     def _since(
-        self, flow: Array, start: Array, counts: Array, link: Array, found: Crossings, seen: Array, last: Array
+        self,
+        flow: Array,
+        start: Array,
+        counts: Array,
+        link: Array,
+        found: Crossings,
+        seen: Array,
+        last: Array,
     ) -> Array:
         """When each flow was first seen on the links it takes now."""
         out = seen.copy()
@@ -205,4 +217,3 @@ def _packed(wide: Array, dtype: str) -> Array:
     """Ports and protocols as packed; one that can't be told from null (65535, 255) counts as null."""
     top = np.iinfo(dtype).max
     return np.where((wide < 0) | (wide >= top), top, wide).astype(dtype)
-

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from streams.diagnosis.claims import Claim
-from streams.diagnosis.clocks import SUSPECT_NS, Clocks
+from streams.diagnosis.clocks import Clocks
+from streams.diagnosis.ends import SUSPECT_NS
 from streams.diagnosis.window import collectives
 from tests.edges import START_NS, WINDOW_NS, Windows
 
@@ -61,7 +62,7 @@ def test_healthy_clocks_are_not_blamed() -> None:
 
 
 def test_the_interval_of_a_clock_that_is_ahead() -> None:
-    """Sent by d: gap + bound = 5 − 50 + 1 = −44 µs, so δ >= 44 µs; received by d: 5 + 50 + 1, so δ <= 56 µs."""
+    """Sent by d: gap + bound = 5 − 50 + 1 = −44 µs, so δ >= 44 µs; received: 5 + 50 + 1, so δ <= 56 µs."""
     rule = Rule()
     rule.probes({"a": 0, "b": 0, "c": 0, "d": 50 * US})
     claim, *more = rule.end()
@@ -167,7 +168,7 @@ def test_three_clocks_that_all_disagree_accuse_nobody() -> None:
 
 
 def test_between_two_hosts_either_may_be_wrong() -> None:
-    """Several clocks below each host, so that there are peers enough: the set is named, with both intervals."""
+    """Several clocks a host, so that there are peers enough: the set is named, with both intervals."""
     nested = [(f"{host}/gpu{n}", f"{host}/ptp") for host in ("x", "y") for n in range(2)]
     rule = Rule(*nested)
     for sender in range(2):
@@ -182,7 +183,9 @@ def test_between_two_hosts_either_may_be_wrong() -> None:
 
 
 def nested_clocks() -> list[tuple[str, str]]:
-    return [pair for host in HOSTS for pair in ((f"{host}/sys", f"{host}/ptp"), (f"{host}/gpu0", f"{host}/sys"))]
+    return [
+        pair for host in HOSTS for pair in ((f"{host}/sys", f"{host}/ptp"), (f"{host}/gpu0", f"{host}/sys"))
+    ]
 
 
 def test_of_nested_clocks_the_highest_that_explains_all_is_named() -> None:
@@ -226,12 +229,16 @@ def test_a_clock_that_was_set_right_is_not_blamed_any_more() -> None:
     for number in range(110):
         rule.probes({"a": 0, "b": 0, "c": 0, "d": 0})
         assert rule.window() == []
-        assert len(rule.rule.violated) == (6 if number < 98 else 3 if number < 99 else 0)  # evidence is kept for ten seconds
+        assert len(rule.rule.violated) == (
+            6 if number < 98 else 3 if number < 99 else 0
+        )  # evidence is kept for ten seconds
 
 
 def members(ends: list[int], begins: list[int] | None = None) -> list[tuple[str, str, int, int]]:
     begins = begins or [0] * len(ends)
-    return [(f"rank{n}", f"k{n}", begin, end) for n, (begin, end) in enumerate(zip(begins, ends, strict=True))]
+    return [
+        (f"rank{n}", f"k{n}", begin, end) for n, (begin, end) in enumerate(zip(begins, ends, strict=True))
+    ]
 
 
 def test_a_collective_uses_every_begin_against_every_end() -> None:
