@@ -150,7 +150,9 @@ def _sides(found: e.Matches) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """By join member: whether it is a cause, whether it is an effect."""
     shape = np.repeat(found.shape, np.diff(found.member_start))
     linked = shape != match.NO_EDGE
-    return linked & ((shape != match.FROM_ROOT) | found.root), linked & ((shape != match.TO_ROOT) | found.root)
+    return linked & ((shape != match.FROM_ROOT) | found.root), linked & (
+        (shape != match.TO_ROOT) | found.root
+    )
 
 
 def _device_rows(window: Window, sources: Sources, at: I64) -> NDArray[np.bool_]:
@@ -240,7 +242,9 @@ def _in_order(
         return False
     mine = found.ends["state"][found.member] == e.OWN
     row = found.ends["row"][found.member]
-    value = np.where(mine, begin[np.where(mine, row, 0)] if len(begin) else 0, found.ends["order_ns"][found.member])
+    value = np.where(
+        mine, begin[np.where(mine, row, 0)] if len(begin) else 0, found.ends["order_ns"][found.member]
+    )
     best = e.other_causes(found, value, tie[found.member])
     check = (point_out >= 0) & (best >= 0)
     if not check.any():

@@ -7,6 +7,9 @@ from typing import Any
 
 from schemas.records import Finding
 
+STRAGGLER = "straggler"
+CLOCK_FAULT = "clock_fault"
+
 REFRESH_WINDOWS = 50  # a claim that stays as it was is told again after so many windows
 CONFIDENCE_STEP = 0.05
 

@@ -1,19 +1,21 @@
 """The clock rule: which clock's error explains the edges that contradict the stated bounds.
 
 Each edge between two clocks bounds the error δ of either: with slack = gap + bound, an effect stamped by the
-clock says δ <= slack, a cause says δ >= -slack (δ is clock minus truth, positive: ahead). A clock is blamed when
-one δ satisfies all of its edges, δ = 0 does not, its error explains every violated edge that is left to explain,
-and at least 3 matches with at least 2 peers accuse it. An error of a clock moves all clocks that hang below it,
-so clocks are candidates together with their parents; of nested ones that explain the same the highest is named.
-Where several unrelated clocks explain the same edges, the claim names them all.
+clock says δ <= slack, a cause says δ >= -slack (δ is clock minus truth, positive: ahead). A clock is blamed
+when one δ satisfies all of its edges, δ = 0 does not, its error explains every violated edge that is left to
+explain, and at least 3 matches with at least 2 peers accuse it. An error of a clock moves all clocks that
+hang below it, so clocks are candidates together with their parents; of nested ones that explain the same the
+highest is named. Where several unrelated clocks explain the same edges, the claim names them all.
 
-Ends of a collective ought to agree. Members whose end is off by more than max(20 µs, 3 x the trailing median of
-the spread) in 3 collectives of a group make their clock a suspect: less than blame, and said to be so. A faulty
-clock often skews ends before enough edges accuse it, perhaps under another name; so a suspect is told only when
-it has been one for a second of event time without blame, or at the end of the scope.
+Several clocks may be wrong at once, and an edge between two of them fits neither's δ. So a clock that stands
+in violated edges with more peers than the others do bears no witness: whoever has most such peers is set
+aside, its edges with it, and so on, until none is left or all that are left stand alike. Only edges to clocks
+that bear witness bound a δ and accuse.
+
+The window in which a clock is stepped mixes edges from before and after. So blame is told when two windows
+with edges name the same clock one after the other, or at the end of the scope.
 """
 
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -21,20 +23,18 @@ from numpy.typing import NDArray
 
 from schemas import columns as c
 from streams.arrays import Table
-from streams.diagnosis.claims import Claim
-from streams.diagnosis.window import DEPTH, Collectives, Directory, WindowEdges, median
+from streams.diagnosis.claims import CLOCK_FAULT, Claim
+from streams.diagnosis.ends import SUSPECT_NS, Ends
+from streams.diagnosis.window import DEPTH, Collectives, Directory, WindowEdges
 
 I64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Chains = NDArray[np.int32]  # by clock: itself and its parents up to the root, -1 beyond
 FAR = 2**62
 MATCHES_MIN, PEERS_MIN = 3, 2
 VIOLATIONS_KEPT = 20_000
 HOLD_NS = 10_000_000_000  # event time for which a violated edge stays evidence
-SKEW_NS_MIN = 20_000
-SKEW_SPREADS = 3
-SKEW_COLLECTIVES_MIN = 3
-SPREADS_KEPT = 31
-SUSPECT_NS = 1_000_000_000
-FAULT = "clock_fault"
+WINDOWS_MIN = 2
 
 
 class Clocks:
@@ -44,61 +44,37 @@ class Clocks:
         self.table = Table(low_ns=(np.int64, -FAR), high_ns=(np.int64, FAR))
         # cause clock, effect clock, effect's time, key, kind: one row a violated edge
         self.violated = np.empty((0, 5), np.int64)
-        self.spreads: dict[int, deque[float]] = {}
-        self.skewed: dict[
-            tuple[int, int], list[int]
-        ] = {}  # (group, clock) -> [collectives, first ns, sum of ns, last ns]
-        self.considered: dict[int, int] = {}  # collectives by group
+        self.ends = Ends()
+        self.streak: dict[str, int] = {}  # windows in a row that blame a component
 
     def update(self, edges: WindowEdges, found: Collectives, directory: Directory) -> list[Claim]:
         """Take a window's edges; gives the clocks that are blamed or suspected at this moment."""
         if (missing := len(directory.clocks) - len(self.table)) > 0:
             self.table.grow(missing)
         chains = directory.chains()
-        self._constrain(edges, found, chains)
-        claims = self._blame(chains, directory)
-        self._ends(edges, found)
-        return claims + self._suspects(directory, claims, edges.end_ns - SUSPECT_NS)
-
-    def close(self, directory: Directory) -> list[Claim]:
-        """The suspects that there are at the end of the scope, however short a time they were."""
-        return self._suspects(directory, self._blame(directory.chains(), directory), FAR)
-
-    def _constrain(self, edges: WindowEdges, found: Collectives, chains: NDArray[np.int32]) -> None:
-        """Narrow the intervals of δ by this window's edges, and keep its violated ones."""
         comparable = (
             (edges.bound_ns != c.NULL_I64)
             & (edges.cause_clock >= 0)
             & (edges.effect_clock >= 0)
             & (edges.cause_clock != edges.effect_clock)
         )
-        low = np.full(len(self.table), -FAR, np.int64)
-        high = np.full(len(self.table), FAR, np.int64)
-        single = comparable.copy()
-        single[found.row] = False
-        use = np.flatnonzero(single)
-        cause, effect = edges.cause_clock[use], edges.effect_clock[use]
-        slack = edges.gap_ns[use] + edges.bound_ns[use]
-        for mine, other, is_effect in ((effect, cause, True), (cause, effect, False)):
-            for level in range(DEPTH):
-                clock = chains[mine, level]
-                outside = (clock >= 0) & ~(chains[other] == clock[:, None]).any(axis=1)
-                if is_effect:
-                    np.minimum.at(high, clock[outside], slack[outside])
-                else:
-                    np.maximum.at(low, clock[outside], -slack[outside])
-        for k in range(len(found)):
-            rows = found.row[found.start[k] : found.start[k + 1]]
-            if comparable[rows].all():
-                self._constrain_all(edges, rows, chains, low, high)
-        use = np.flatnonzero(comparable)
-        both_low = np.maximum(self.table["low_ns"], low)
-        both_high = np.minimum(self.table["high_ns"], high)
-        # A clock that was stepped fits no single δ before and after: begin again with this window.
-        anew = both_low > both_high
-        self.table["low_ns"][:] = np.where(anew, low, both_low)
-        self.table["high_ns"][:] = np.where(anew, high, both_high)
-        wrong = use[edges.verdict[use] == c.Verdict.VIOLATED]
+        self._keep(edges, comparable)
+        self._constrain(edges, found, comparable, chains, self._witnesses(chains))
+        blamed = self._blame(chains, directory)
+        if comparable.any():
+            self.streak = {claim.component: self.streak.get(claim.component, 0) + 1 for claim in blamed}
+        self.ends.update(edges, found)
+        sure = [claim for claim in blamed if self.streak.get(claim.component, 0) >= WINDOWS_MIN]
+        return sure + self.ends.suspects(directory, blamed, edges.end_ns - SUSPECT_NS)
+
+    def close(self, directory: Directory) -> list[Claim]:
+        """Who is blamed or suspected at the end of the scope, however short a time that was."""
+        blamed = self._blame(directory.chains(), directory)
+        return blamed + self.ends.suspects(directory, blamed, FAR)
+
+    def _keep(self, edges: WindowEdges, comparable: Mask) -> None:
+        """Keep this window's violated edges, and let go of old ones."""
+        wrong = np.flatnonzero(comparable & (edges.verdict == c.Verdict.VIOLATED))
         new = np.stack(
             (
                 edges.cause_clock[wrong],
@@ -112,52 +88,98 @@ class Clocks:
         held = self.violated[self.violated[:, 2] >= edges.end_ns - HOLD_NS]
         self.violated = np.concatenate((held, new))[-VIOLATIONS_KEPT:]
 
+    def _witnesses(self, chains: Chains) -> Mask:
+        """By clock, whether it bears witness against others. Peers are counted by the roots of the clocks."""
+        root = chains[np.arange(len(chains)), (chains >= 0).sum(axis=1) - 1]
+        pairs = np.unique(np.sort(root[self.violated[:, :2]], axis=1), axis=0)
+        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+        aside = np.zeros(len(chains), np.bool_)
+        while len(pairs):
+            clocks, peers = np.unique(pairs, return_counts=True)
+            worst = clocks[peers == peers.max()]
+            if len(worst) == len(clocks):
+                break
+            aside[worst] = True
+            pairs = pairs[~aside[pairs].any(axis=1)]
+        witness: Mask = ~aside[root]
+        return witness
+
+    def _constrain(
+        self, edges: WindowEdges, found: Collectives, comparable: Mask, chains: Chains, witness: Mask
+    ) -> None:
+        """Narrow the intervals of δ by this window's edges."""
+        low = np.full(len(self.table), -FAR, np.int64)
+        high = np.full(len(self.table), FAR, np.int64)
+        single = comparable.copy()
+        single[found.row] = False
+        use = np.flatnonzero(single)
+        cause, effect = edges.cause_clock[use], edges.effect_clock[use]
+        slack = edges.gap_ns[use] + edges.bound_ns[use]
+        for mine, other, is_effect in ((effect, cause, True), (cause, effect, False)):
+            for level in range(DEPTH):
+                clock = chains[mine, level]
+                outside = (clock >= 0) & ~(chains[other] == clock[:, None]).any(axis=1) & witness[other]
+                if is_effect:
+                    np.minimum.at(high, clock[outside], slack[outside])
+                else:
+                    np.maximum.at(low, clock[outside], -slack[outside])
+        for k in range(len(found)):
+            rows = found.row[found.start[k] : found.start[k + 1]]
+            if comparable[rows].all():
+                self._constrain_all(edges, rows, chains, witness, low, high)
+        both_low = np.maximum(self.table["low_ns"], low)
+        both_high = np.minimum(self.table["high_ns"], high)
+        # A clock that was stepped fits no single δ before and after: begin again with this window.
+        anew = both_low > both_high
+        self.table["low_ns"][:] = np.where(anew, low, both_low)
+        self.table["high_ns"][:] = np.where(anew, high, both_high)
+
     @staticmethod
-    def _constrain_all(edges: WindowEdges, rows: I64, chains: NDArray[np.int32], low: I64, high: I64) -> None:
+    def _constrain_all(
+        edges: WindowEdges, rows: I64, chains: Chains, witness: Mask, low: I64, high: I64
+    ) -> None:
         """Every begin before every end: each member's end against the others' latest begin, its begin against
-        their earliest end. The edges tell one cause a member; here all are used, with the widest of the bounds.
+        their earliest end. Edges tell one cause a member; here all are used, with the widest of the bounds.
         """
         end = edges.effect_ns[rows]
         begin = end - edges.duration_ns[rows]
         bound = int(edges.bound_ns[rows].max())
+        heard = witness[edges.effect_clock[rows]]
         for level in range(DEPTH):
             clock = chains[edges.effect_clock[rows], level]
             has = clock >= 0
             if not has.any():
                 break
             own, place = np.unique(clock[has], return_inverse=True)
-            latest = np.full(len(own), -FAR, np.int64)
-            np.maximum.at(latest, place, begin[has])
-            earliest = np.full(len(own), FAR, np.int64)
-            np.minimum.at(earliest, place, end[has])
-            if len(own) < 2 and has.all():
-                continue
+            latest, earliest = _extremes(len(own), place, begin[has], end[has])
+            told = heard[has]
+            last, first = _extremes(len(own), place[told], begin[has][told], end[has][told])
             # The greatest among other clocks: the best one, or for the best itself the second.
-            rest_begin = int(begin[~has].max()) if not has.all() else -FAR
-            rest_end = int(end[~has].min()) if not has.all() else FAR
-            top = np.sort(latest)[::-1]
-            bottom = np.sort(earliest)
-            other_begin = np.where(latest == top[0], top[1] if len(top) > 1 else -FAR, top[0])
-            other_end = np.where(earliest == bottom[0], bottom[1] if len(bottom) > 1 else FAR, bottom[0])
-            other_begin, other_end = np.maximum(other_begin, rest_begin), np.minimum(other_end, rest_end)
-            np.minimum.at(high, own, earliest - other_begin + bound)
-            np.maximum.at(low, own, -(other_end - latest + bound))
+            rest = heard & ~has
+            other_begin = np.maximum(_best_of_others(last), begin[rest].max(initial=-FAR))
+            other_end = np.minimum(-_best_of_others(-first), end[rest].min(initial=FAR))
+            above, below = other_begin > -FAR, other_end < FAR
+            np.minimum.at(high, own[above], (earliest - other_begin + bound)[above])
+            np.maximum.at(low, own[below], -(other_end - latest + bound)[below])
 
-    def _blame(self, chains: NDArray[np.int32], directory: Directory) -> list[Claim]:
+    def _blame(self, chains: Chains, directory: Directory) -> list[Claim]:
         claims = []
+        witness = self._witnesses(chains)
         left = self.violated
         while len(left):
             on_cause, on_effect = chains[left[:, 0]], chains[left[:, 1]]
             candidates = np.unique(np.concatenate((on_cause.ravel(), on_effect.ravel())))
-            scored: list[tuple[int, int, NDArray[np.bool_]]] = []
+            scored: list[tuple[int, int, Mask]] = []
             for clock in candidates[candidates >= 0].tolist():
                 explained = (on_cause == clock).any(axis=1) != (on_effect == clock).any(axis=1)
-                if self._accused(clock, left[explained], on_effect[explained], on_cause[explained]):
+                mine_is_effect = (on_effect[explained] == clock).any(axis=1)
+                if self._accused(clock, left[explained], mine_is_effect, witness):
                     scored.append((int(explained.sum()), clock, explained))
             if not scored:
                 break
-            most = max(count for count, _, _ in scored)
-            best = [(clock, explained) for count, clock, explained in scored if count == most]
+            # The first of those that explain most; another one's turn comes, unless it explains the same.
+            _, _, most = max(scored, key=lambda one: one[0])
+            best = [(clock, explained) for _, clock, explained in scored if np.array_equal(explained, most)]
             lower = {
                 clock
                 for clock, _ in best
@@ -168,16 +190,16 @@ class Clocks:
             left = left[~named[0][1]]
         return claims
 
-    def _accused(self, clock: int, rows: I64, on_effect: Any, on_cause: Any) -> bool:
+    def _accused(self, clock: int, rows: I64, mine_is_effect: Mask, witness: Mask) -> bool:
         low, high = int(self.table["low_ns"][clock]), int(self.table["high_ns"][clock])
         if low > high or low <= 0 <= high:
             return False
-        matches = len(np.unique(rows[:, 3:5], axis=0))
-        mine_is_effect = (on_effect == clock).any(axis=1)
-        peers = np.unique(np.where(mine_is_effect, rows[:, 0], rows[:, 1]))
-        return matches >= MATCHES_MIN and len(peers) >= PEERS_MIN
+        other = np.where(mine_is_effect, rows[:, 0], rows[:, 1])
+        heard = witness[other]
+        matches = len(np.unique(rows[heard][:, 3:5], axis=0))
+        return matches >= MATCHES_MIN and len(np.unique(other[heard])) >= PEERS_MIN
 
-    def _claim(self, named: list[tuple[int, NDArray[np.bool_]]], rows: I64, directory: Directory) -> Claim:
+    def _claim(self, named: list[tuple[int, Mask]], rows: I64, directory: Directory) -> Claim:
         named = sorted(named, key=lambda one: directory.clocks.names[one[0]])
         clock, explained = named[0]
         rows = rows[explained]
@@ -198,97 +220,36 @@ class Clocks:
                 name: self._interval(k) for name, (k, _) in zip(names, named, strict=True)
             }
         confidence = 0.95 if len(named) == 1 else round(0.9 / len(named), 2)
-        return Claim(FAULT, "clock", "|".join(names), confidence, int(rows[:, 2].min()), (), evidence)
+        return Claim(CLOCK_FAULT, "clock", "|".join(names), confidence, int(rows[:, 2].min()), (), evidence)
 
     def _interval(self, clock: int) -> tuple[int | None, int | None]:
         low, high = int(self.table["low_ns"][clock]), int(self.table["high_ns"][clock])
         return (low if low > -FAR else None), (high if high < FAR else None)
 
-    def _ends(self, edges: WindowEdges, found: Collectives) -> None:
-        """Count members whose ends are off."""
-        for k in range(len(found)):
-            rows = found.row[found.start[k] : found.start[k + 1]]
-            clock = edges.effect_clock[rows]
-            if len(rows) < 3 or len(np.unique(clock)) < 3:
-                continue
-            group = int(found.group[k])
-            off = edges.effect_ns[rows] - median(edges.effect_ns[rows])
-            spread = float(np.median(np.abs(off)))
-            trail = self.spreads.setdefault(group, deque(maxlen=SPREADS_KEPT))
-            limit = max(SKEW_NS_MIN, SKEW_SPREADS * (float(np.median(trail)) if trail else spread))
-            trail.append(spread)
-            self.considered[group] = self.considered.get(group, 0) + 1
-            for place in np.flatnonzero((np.abs(off) > limit) & (clock >= 0)):
-                entry = self.skewed.setdefault((group, int(clock[place])), [0, int(found.end_ns[k]), 0, 0])
-                entry[0] += 1
-                entry[2] += int(off[place])
-                entry[3] = int(found.end_ns[k])
-        self.skewed = {key: entry for key, entry in self.skewed.items() if entry[3] >= edges.end_ns - HOLD_NS}
-
-    def _suspects(self, directory: Directory, claims_made: list[Claim], since_ns: int) -> list[Claim]:
-        """Clocks with skewed ends, at `since_ns` already, that no blame explains; if most clocks below one are
-        skewed, that one.
-        """
-        covered = {name for claim in claims_made for name in claim.component.split("|")}
-        blamed = {clock for clock, name in enumerate(directory.clocks.names) if name in covered}
-        suspects: dict[int, list[int]] = {}
-        of_group: dict[int, int] = {}
-        for (group, clock), (count, first, total, _) in self.skewed.items():
-            if count < SKEW_COLLECTIVES_MIN or directory.above(clock) & blamed:
-                continue
-            entry = suspects.setdefault(clock, [0, first, 0])
-            suspects[clock] = [entry[0] + count, min(entry[1], first), entry[2] + total]
-            of_group[clock] = of_group.get(clock, 0) + self.considered.get(group, 0)
-        below: dict[int, set[int]] = {}
-        for child, parent in directory.parent.items():
-            below.setdefault(parent, set()).add(child)
-        raised: dict[int, list[int]] = {}
-        for parent, children in below.items():
-            found = children & set(suspects)
-            if len(found) >= 2 and len(found) * 2 > len(children):
-                raised.update({child: [parent] for child in found})
-        claims: dict[int, list[int]] = {}
-        for clock, (count, first, total) in suspects.items():
-            name = raised.get(clock, [clock])[0]
-            entry = claims.setdefault(name, [0, first, 0, 0])
-            claims[name] = [
-                entry[0] + count,
-                min(entry[1], first),
-                entry[2] + total,
-                entry[3] + of_group[clock],
-            ]
-        return [
-            Claim(
-                FAULT,
-                "clock",
-                directory.clocks.names[clock],
-                0.4,
-                first,
-                (),
-                {
-                    "verdict": "suspect",
-                    "why": "ends of its collectives are off; no edge contradicts its bound",
-                    "collectives_skewed": count,
-                    "collectives": considered,
-                    "end_skew_mean_ns": round(total / count),
-                },
-            )
-            for clock, (count, first, total, considered) in claims.items()
-            if first <= since_ns
-        ]
-
     def dump(self) -> tuple[Any, dict[str, Any]]:
         """For a snapshot: JSON part and arrays."""
-        spreads = [[group, list(trail)] for group, trail in self.spreads.items()]
-        skewed = [[group, clock, entry] for (group, clock), entry in self.skewed.items()]
-        considered = list(self.considered.items())
-        return [spreads, skewed, considered], self.table.dump() | {"violated": self.violated}
+        return [self.ends.dump(), self.streak], self.table.dump() | {"violated": self.violated}
 
     def load(self, meta: Any, arrays: dict[str, Any]) -> None:
         """From `dump`."""
         self.violated = arrays["violated"]
         self.table.load(arrays)
-        spreads, skewed, considered = meta
-        self.spreads = {group: deque(trail, maxlen=SPREADS_KEPT) for group, trail in spreads}
-        self.skewed = {(group, clock): entry for group, clock, entry in skewed}
-        self.considered = dict(considered)
+        ends, self.streak = meta
+        self.ends.load(ends)
+
+
+def _extremes(count: int, place: I64, begin: I64, end: I64) -> tuple[I64, I64]:
+    """Latest begin and earliest end of each place; -FAR and FAR where there is none."""
+    latest = np.full(count, -FAR, np.int64)
+    np.maximum.at(latest, place, begin)
+    earliest = np.full(count, FAR, np.int64)
+    np.minimum.at(earliest, place, end)
+    return latest, earliest
+
+
+def _best_of_others(values: I64) -> I64:
+    """For each place the greatest value of the other places; -FAR where there is no other."""
+    order = np.sort(values)[::-1]
+    second = order[1] if len(order) > 1 else -FAR
+    # Where two places share the greatest value, it is the second one too.
+    return np.where(values == order[0], second, order[0])

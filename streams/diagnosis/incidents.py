@@ -8,7 +8,7 @@ changes nothing, whatever partition, restart or newly made topic it comes by.
 
 import hashlib
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from schemas.records import Finding, Incident
 from schemas.time import append_to_tai
@@ -29,7 +29,7 @@ def incident_id(finding: Finding, onset_ns: int) -> str:
 
 
 def fold(incident: Incident | None, finding: Finding, append_ms: int) -> Incident | None:
-    """The incident after a finding; None if there is none to speak of, and the same object if nothing changes.
+    """The incident after a finding; None if there is none to speak of, the same object if nothing changes.
 
     `append_ms` is the finding's append time, the moment of detection. A resolved incident stays resolved: a
     fault that comes back opens a new one, whose onset is not before the end of the old one.
@@ -55,7 +55,7 @@ def fold(incident: Incident | None, finding: Finding, append_ms: int) -> Inciden
     )
 
 
-def _touched(incident: Incident, finding: Finding) -> dict[str, int]:
+def _touched(incident: Incident, finding: Finding) -> dict[str, Any]:
     return {
         "findings": incident.findings + 1,
         "through_ns": finding.window_end_ns,
@@ -94,8 +94,8 @@ class Shelf:
     """Which incidents of a partition need not be kept any longer. Time is the findings' append time.
 
     A resolved one is kept for `keep_ms`, so that findings read again change nothing. Beyond `most` incidents
-    the ones resolved longest ago go first, then those that were told of longest ago: of a scope that has ended
-    nobody says that its faults are over.
+    the ones resolved longest ago go first, then those that were told of longest ago: of a scope that has
+    ended nobody says that its faults are over.
     """
 
     def __init__(self, keep_ms: int, most: int) -> None:

@@ -5,8 +5,9 @@ shortest, and each other member waited for the difference. That is read on one c
 cannot mislead it.
 
 The last to arrive may itself be a victim: if its previous collective was another one than most members', and
-it waited there for at least half of what it now makes others wait, it is not blamed here: whoever was late there
-is blamed there. (Where all come from the same collective, all left it together, and that wait explains nothing.)
+it waited there for at least half of what it now makes others wait, it is not blamed here: whoever was late
+there is blamed there. (Where all come from the same collective, all left it together, and that wait explains
+nothing.)
 
 A rank is a straggler when it is blamed far more often than chance: over its last collectives (exponential
 memory of 64), blamed k of n where the sizes of the collectives make µ expected. A rank that is slow for one
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from streams.arrays import Table
-from streams.diagnosis.claims import Claim
+from streams.diagnosis.claims import STRAGGLER, Claim
 from streams.diagnosis.window import Collectives, Directory, WindowEdges
 
 MEMORY = 1 - 1 / 64
@@ -108,7 +109,7 @@ class Stragglers:
         out = []
         enough = (n >= COLLECTIVES_MIN) & (k > mu)
         enough &= t["cost_ns"] >= np.maximum(COST_NS_MIN, COST_SHARE_MIN * t["period_ns"])
-        for member in np.flatnonzero(enough):
+        for member in np.flatnonzero(enough).tolist():
             share, chance = min(1.0, k[member] / n[member]), mu[member] / n[member]
             divergence = share * np.log(share / chance)
             if share < 1:
@@ -130,7 +131,7 @@ class Stragglers:
             confidence = round(float(0.5 + 0.49 * share), 2)
             kind = "rank" if name.startswith("rank") else "source"
             out.append(
-                Claim("straggler", kind, name, confidence, int(t["since_ns"][member]), victims, evidence)
+                Claim(STRAGGLER, kind, name, confidence, int(t["since_ns"][member]), victims, evidence)
             )
         return out
 

@@ -57,7 +57,7 @@ class Directory:
         return out
 
     def chains(self) -> NDArray[np.int32]:
-        """By clock: itself and its parents up to the root (TAI left out), -1 beyond. Shape (clocks, DEPTH)."""
+        """By clock: itself and its parents up to the root (not TAI), -1 beyond. Shape (clocks, DEPTH)."""
         out = np.full((len(self.clocks), DEPTH), -1, np.int32)
         for clock in range(len(self.clocks)):
             at: int | None = clock

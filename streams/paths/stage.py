@@ -1,4 +1,4 @@
-"""The paths stage: `merged` in, `paths` out: flows with the links they took, and links with what crossed them.
+"""The paths stage: `merged` in, `paths` out: flows with the links they took, links with what crossed them.
 
 Here from in-band telemetry alone: every path is observed. Bytes are those of the packets that reports are
 about. Capacity, utilisation and coverage need port counters, and are null without them.

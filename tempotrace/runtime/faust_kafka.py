@@ -1,10 +1,10 @@
 """Faust's Kafka drivers as we need them, by small subclasses.
 
-    reading   only what was committed (Faust reads aborted records too, unless it runs its own transactions),
-              with account of how far each partition was read: transaction markers are never delivered, so the
-              offsets of records alone do not tell that the end is reached
-    writing   acks=all and idempotent
-    topics    never made by Faust: they are there before anything starts
+reading   only what was committed (Faust reads aborted records too, unless it runs its own transactions),
+          with account of how far each partition was read: transaction markers are never delivered, so the
+          offsets of records alone do not tell that the end is reached
+writing   acks=all and idempotent
+topics    never made by Faust: they are there before anything starts
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class _Thread(driver.AIOKafkaConsumerThread):
         self, consumer: AIOKafkaConsumer, active_partitions: Any, timeout: Any = None, max_records: Any = None
     ) -> Any:
         records = await super()._fetch_records(consumer, active_partitions, timeout, max_records)
-        progress = self.app.progress
+        progress: Progress = self.app.progress  # type: ignore[attr-defined]
         for each in active_partitions or ():
             if each.topic != progress.topic:
                 continue
@@ -198,5 +198,3 @@ class App(faust.App):
 def _set_soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(event.set)
-
-

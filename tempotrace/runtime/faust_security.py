@@ -41,7 +41,9 @@ def _context(kafka: Mapping[str, str]) -> ssl.SSLContext:
     """Whom to trust, and our own certificate where the broker asks for one."""
     refused = [name for name in _REFUSED if kafka.get(name)]
     if refused:
-        raise Usage(f"{refused[0]}: the incidents service takes ssl.certificate.location and ssl.key.location")
+        raise Usage(
+            f"{refused[0]}: the incidents service takes ssl.certificate.location and ssl.key.location"
+        )
     try:
         context = ssl.create_default_context(
             cafile=kafka.get("ssl.ca.location"), cadata=kafka.get("ssl.ca.pem")

@@ -5,8 +5,8 @@ For each finding, in this order, and what a crash after each step costs:
     1. fold      nothing was done: the finding is read again
     2. output    acknowledged by the broker, but the row is not: the finding is read again, and the same bytes
                  are written once more (readers know a record by incident_id and its number of findings)
-    3. row       in the changelog (the broker has it before the offset is committed): read again, the row tells
-                 that the finding was applied, and nothing is written
+    3. row       in the changelog (the broker has it before the offset is committed): read again, the row
+                 tells that the finding was applied, and nothing is written
     4. offset    committed: the finding is not read again
 
 So a change of an incident is written at least once, and more than once only if killed between 2 and 3.
@@ -56,7 +56,11 @@ class Keeper:
         def raw(suffix: str) -> Any:
             return app.topic(topics.topic(tenant, suffix), key_serializer="raw", value_serializer="raw")
 
-        self.findings, self._incidents, self._deadletter = raw("findings"), raw("incidents"), raw("deadletter")
+        self.findings, self._incidents, self._deadletter = (
+            raw("findings"),
+            raw("incidents"),
+            raw("deadletter"),
+        )
         # Faust names its changelog after the application and the table: topics.incidents_changelog.
         self._table = app.Table("incidents", key_type=bytes, value_type=bytes)
         assert self._table.changelog_topic.get_topic_name() == topics.incidents_changelog(tenant)
@@ -76,7 +80,9 @@ class Keeper:
         except (MalformedInput, UnknownSchema) as error:
             reason = "malformed" if isinstance(error, MalformedInput) else "unknown_schema"
             self._meters.add("deadlettered", 1, reason)
-            await self._send(self._deadletter, message.partition, message.key, self._letter(message, reason, error))
+            await self._send(
+                self._deadletter, message.partition, message.key, self._letter(message, reason, error)
+            )
             return
         append_ms = round(message.timestamp * 1000)
         key = f"{message.partition}\0{key_of(finding)}".encode()
@@ -127,7 +133,12 @@ class Keeper:
         )
 
     async def _send(
-        self, topic: Any, partition: int, key: bytes | None, value: bytes, headers: Mapping[str, bytes] | None = None
+        self,
+        topic: Any,
+        partition: int,
+        key: bytes | None,
+        value: bytes,
+        headers: Mapping[str, bytes] | None = None,
     ) -> None:
         """Write a record, and wait until the brokers have it."""
         sent = await topic.send(key=key, value=value, partition=partition, headers=headers)
@@ -187,7 +198,11 @@ class Service:
         """Serve until stopped or drained. Raises what went wrong."""
         ends = self._input.ends() if drain else {}
         starting = asyncio.ensure_future(self.app.start())
-        waiting = [asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(self._crash()), self.app.failed]
+        waiting: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(stopped.wait()),
+            asyncio.ensure_future(self._crash()),
+            self.app.failed,
+        ]
         watching = asyncio.ensure_future(self._watch())
         try:
             await _first(starting, *waiting)
@@ -195,8 +210,8 @@ class Service:
                 starting.result()
                 self._started = True
                 log.info("%s incidents: ready", self._tenant)
-                end = [asyncio.ensure_future(self.app.reached(ends))] if drain else []
-                waiting += end
+                if drain:
+                    waiting.append(asyncio.ensure_future(self.app.reached(ends)))
                 await _first(*waiting)
         finally:
             self._started = False
@@ -267,7 +282,8 @@ def run_incidents(
     """Run the service until it is stopped or has drained; what it counted, by metric name.
 
     `home` gets the file with the port of the health page (`stages/`), and Faust's own folder. Without `stop`,
-    SIGTERM and SIGINT stop the service; that needs the main thread. Raises MissingTopic, LostInput, BrokerAway.
+    SIGTERM and SIGINT stop the service; that needs the main thread.
+    Raises MissingTopic, LostInput, BrokerAway.
     """
     if stop is None:
         with stopping() as stop:

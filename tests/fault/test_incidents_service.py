@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient
 
 from schemas import topics
 from schemas.codec import decode_record
-from schemas.errors import BrokerAway, LostInput, MissingTopic
-from schemas.records import DeadLetter, Finding, Incident, read
+from schemas.errors import BrokerAway, MissingTopic
+from schemas.records import DeadLetter, Incident, read
 from tempotrace import broker, topics_admin
 from tempotrace.broker.process import free_ports
 from tempotrace.runtime.incidents import run_incidents
@@ -93,7 +93,10 @@ class Service:
 
     def incidents(self) -> list[list[Incident]]:
         """All records of `incidents`, by partition."""
-        return [[read(Incident, decode_record(value)) for value in values] for values in self.stages.read("incidents")]
+        return [
+            [read(Incident, decode_record(value)) for value in values]
+            for values in self.stages.read("incidents")
+        ]
 
     def await_incidents(self, count: int, worker: "subprocess.Popen[str]") -> None:
         """Wait until there are so many records."""
@@ -111,7 +114,9 @@ def service(kafka: Kafka, tenant: str, home: Path) -> Service:
 
 def test_findings_become_incidents_and_a_drain_repeats_nothing(service: Service) -> None:
     life = [service.finding(0), service.finding(50, confidence=0.9), service.finding(200, state="absent")]
-    other = service.finding(7, scope="other", component="host1/ptp0", component_kind="clock", fault_class="clock_fault")
+    other = service.finding(
+        7, scope="other", component="host1/ptp0", component_kind="clock", fault_class="clock_fault"
+    )
     service.write([(1, value) for value in life] + [(2, other), (2, b"no finding")])
     assert service.drain() == {
         "findings_in": 5,
@@ -122,7 +127,12 @@ def test_findings_become_incidents_and_a_drain_repeats_nothing(service: Service)
         "findings_unreadable": 1,
     }
     found = service.incidents()
-    assert [[each.state for each in one] for one in found] == [[], ["open", "update", "resolve"], ["open"], []]
+    assert [[each.state for each in one] for one in found] == [
+        [],
+        ["open", "update", "resolve"],
+        ["open"],
+        [],
+    ]
     assert len({each.incident_id for each in found[1]}) == 1
     assert [each.findings for each in found[1]] == [1, 2, 3]
     assert [each.resolved_ns for each in found[1]] == [None, None, START_NS + 201 * WINDOW_NS]
@@ -165,14 +175,19 @@ def test_killed_in_mid_stream_each_change_is_told(service: Service) -> None:
     ranks = range(8)
     windows = range(0, 60, 2)
     for window in windows:
-        values = [(n % PARTITIONS, service.finding(window, component=f"rank{n}", confidence=window / 100)) for n in ranks]
+        values = [
+            (n % PARTITIONS, service.finding(window, component=f"rank{n}", confidence=window / 100))
+            for n in ranks
+        ]
         service.write(values)
     for told in (20, 150):
         with service.running() as worker:
             service.await_incidents(told, worker)
             worker.send_signal(signal.SIGKILL)
             worker.communicate()
-    service.write([(n % PARTITIONS, service.finding(99, component=f"rank{n}", state="absent")) for n in ranks])
+    service.write(
+        [(n % PARTITIONS, service.finding(99, component=f"rank{n}", state="absent")) for n in ranks]
+    )
     service.drain()
     for partition, found in enumerate(service.incidents()):
         by_id: dict[str, list[Incident]] = {}
@@ -182,7 +197,9 @@ def test_killed_in_mid_stream_each_change_is_told(service: Service) -> None:
                 assert each == seen[each.findings - 1]  # told twice
             else:
                 seen.append(each)
-        assert {seen[0].component for seen in by_id.values()} == {f"rank{n}" for n in ranks if n % PARTITIONS == partition}
+        assert {seen[0].component for seen in by_id.values()} == {
+            f"rank{n}" for n in ranks if n % PARTITIONS == partition
+        }
         for seen in by_id.values():
             assert [each.findings for each in seen] == list(range(1, len(windows) + 2))
             assert [each.state for each in seen] == ["open", *["update"] * (len(windows) - 1), "resolve"]
@@ -207,11 +224,16 @@ def test_pages_and_sigterm(service: Service) -> None:
     with service.running() as worker:
         service.write([(0, service.finding(0)), (1, service.finding(0, scope="other"))])
         service.await_incidents(2, worker)
-        while 'tempotrace_lag_records{instance="0",partition="0"' not in (text := service.stages.page("/metrics", stage="incidents")[1]):
+        while 'tempotrace_lag_records{instance="0",partition="0"' not in (
+            text := service.stages.page("/metrics", stage="incidents")[1]
+        ):
             assert worker.poll() is None, worker.communicate()
         assert service.stages.page("/healthz", stage="incidents") == (200, "ok\n")
         name = service.stages.tenant
-        assert f'tempotrace_incidents_total{{instance="0",stage="incidents",state="open",tenant="{name}"}} 2.0' in text
+        assert (
+            f'tempotrace_incidents_total{{instance="0",stage="incidents",state="open",tenant="{name}"}} 2.0'
+            in text
+        )
         result = service.stop(worker)
     assert result["incidents_open"] == 2
     assert not (service.stages.home / "stages" / f"{service.stages.tenant}-incidents-0.json").exists()
@@ -224,8 +246,10 @@ def test_missing_topics_are_named(kafka: Kafka, home: Path) -> None:
 
 
 def test_no_broker_is_one_line(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics_admin.Cluster.__init__, "__defaults__", (2.0,))  # seconds to wait for an answer
-    with pytest.raises(BrokerAway, match="no broker answers at 127.0.0.1"):
+    monkeypatch.setattr(
+        topics_admin.Cluster.__init__, "__defaults__", (2.0,)
+    )  # seconds to wait for an answer
+    with pytest.raises(BrokerAway, match=r"no broker answers at 127\.0\.0\.1"):
         run_incidents({"bootstrap.servers": f"127.0.0.1:{free_ports(1)[0]}"}, "default", 0, home, drain=True)
 
 
@@ -234,7 +258,7 @@ def test_lost_findings_stop_it_unless_accepted(service: Service, kafka: Kafka) -
     service.drain()
     service.write([(0, service.finding(window)) for window in range(3, 9)])
     cut = TopicPartition(topics.topic(service.stages.tenant, "findings"), 0, 7)
-    admin = AdminClient(kafka.settings)
+    admin = AdminClient({**kafka.settings})
     admin.delete_records([cut])[cut].result(30)
     _, err, code = service.stages.finish(service.start("--drain"))
     assert code == 1

@@ -36,8 +36,8 @@ def test_open() -> None:
     assert opened == Incident(
         tenant="default", incident_id=opened.incident_id, scope="job", fault_class="straggler",
         component_kind="rank", component="rank3", state="open", confidence=0.75, onset_ns=START_NS,
-        detected_ns=append_to_tai(MS), resolved_ns=None, victims=["rank1"], evidence='{"window": 3}', findings=1,
-        through_ns=first.window_end_ns, origin_partition=0, origin_offset=3,
+        detected_ns=append_to_tai(MS), resolved_ns=None, victims=["rank1"], evidence='{"window": 3}',
+        findings=1, through_ns=first.window_end_ns, origin_partition=0, origin_offset=3,
     )  # fmt: skip
     assert opened.detected_ns == MS * 1_000_000 + 37_000_000_000
 
@@ -88,7 +88,7 @@ def test_what_was_applied_is_skipped_whatever_its_place_in_the_log() -> None:
     updated = live(finding(3), finding(53))
     for stale in (finding(3), finding(53), finding(40), finding(53, origin_partition=1, origin_offset=900)):
         assert fold(updated, stale, MS) is updated
-    # Later in time counts, though its offset is lower: the topic was made anew, or it came by another partition.
+    # Later in time counts, though its offset is lower: another partition, or a topic made anew.
     later = fold(updated, finding(60, origin_partition=2, origin_offset=0), MS)
     assert later is not None
     assert (later.findings, later.origin_partition, later.origin_offset) == (3, 2, 0)
@@ -96,13 +96,20 @@ def test_what_was_applied_is_skipped_whatever_its_place_in_the_log() -> None:
 
 
 WINDOWS = st.lists(
-    st.tuples(st.integers(0, 40), st.sampled_from(["present", "present", "absent"]), st.integers(0, 2), st.integers(0, 99)),
+    st.tuples(
+        st.integers(0, 40),  # window
+        st.sampled_from(["present", "present", "absent"]),
+        st.integers(0, 2),  # partition
+        st.integers(0, 99),  # offset
+    ),
     max_size=12,
-)  # fmt: skip
+)
 
 
 @given(WINDOWS, st.data())
-def test_what_was_applied_is_never_applied_again(given_: list[tuple[int, str, int, int]], data: st.DataObject) -> None:
+def test_what_was_applied_is_never_applied_again(
+    given_: list[tuple[int, str, int, int]], data: st.DataObject
+) -> None:
     """Whatever order, partitions and offsets the findings come in."""
     applied, incident = [], None
     for w, s, p, o in given_:
@@ -140,7 +147,9 @@ def test_a_restart_in_the_middle_comes_to_the_same(given_: list[tuple[int, str, 
         if after is not None and after is not before:
             rows[key_of(each)] = after
             seen.append(after)
-    told_once = [after for before, after in zip([None, *straight], straight, strict=False) if after is not before]
+    told_once = [
+        after for before, after in zip([None, *straight], straight, strict=False) if after is not before
+    ]
     assert seen == [each for each in told_once if each is not None]
 
 
@@ -165,7 +174,10 @@ def test_resolved_incidents_are_kept_for_a_while() -> None:
 
 def test_the_shelf_is_bounded() -> None:
     shelf = Shelf(keep_ms=1000, most=3)
-    gone = [shelf.touch(key, resolved, 0) for key, resolved in ((b"a", False), (b"b", False), (b"c", True), (b"d", False))]
+    gone = [
+        shelf.touch(key, resolved, 0)
+        for key, resolved in ((b"a", False), (b"b", False), (b"c", True), (b"d", False))
+    ]
     assert gone == [[], [], [], [b"c"]]  # the resolved one first
     assert shelf.touch(b"a", False, 1) == []
     assert shelf.touch(b"e", False, 1) == [b"b"]  # then the one told of longest ago
