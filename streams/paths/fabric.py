@@ -92,9 +92,9 @@ class Fabric:
         nth = _rank(ahead, low * len(self.nodes) + high)
         cables, cable = np.unique(np.stack((low, high, nth)), axis=1, return_inverse=True)
         cable = cable.ravel()
-        ends = np.concatenate((cables[0], cables[1]))
+        ends = np.concatenate((cables[1], cables[0]))  # so that a switch's ports down come first
         port = _rank(np.zeros(len(ends), np.bool_), ends) + 1
-        at_low, at_high = port[: cables.shape[1]][cable], port[cables.shape[1] :][cable]
+        at_high, at_low = port[: cables.shape[1]][cable], port[cables.shape[1] :][cable]
         return np.where(ahead, at_low, at_high), np.where(ahead, at_high, at_low)
 
 
