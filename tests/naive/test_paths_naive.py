@@ -51,7 +51,9 @@ def distribution(keys: int, links: int) -> dict[int, float]:
     return {value: count / links**keys for value, count in out.items()}
 
 
-@pytest.mark.parametrize(("keys", "links"), [(1, 2), (2, 2), (5, 2), (3, 3), (7, 3), (6, 4), (5, 5), (2, 6), (9, 2)])
+@pytest.mark.parametrize(
+    ("keys", "links"), [(1, 2), (2, 2), (5, 2), (3, 3), (7, 3), (6, 4), (5, 5), (2, 6), (9, 2)]
+)
 def test_exact_distribution(keys: int, links: int) -> None:
     expected = distribution(keys, links)
     found = null.exact_sum(keys, links)
@@ -126,7 +128,7 @@ def as_paths(on: list[dict[int, float]]) -> Paths:
 @settings(max_examples=200, deadline=None)
 @given(networks())
 def test_max_min(network: tuple[list[dict[int, float]], list[float], list[float]]) -> None:
-    on, capacity, size = network
+    on, capacity, _ = network
     rate, limit = fair_rates(as_paths(on), len(on), np.array(capacity))
     assert np.allclose(fill_step_by_step(on, capacity), rate, rtol=1e-7)
     load = np.zeros(len(capacity))
@@ -172,10 +174,18 @@ FABRICS = [
     clos(3, 2, 2, 3, 2),
     rail_optimised(6, 2, 3, 3),
     from_cables(
-        [("h1", "a", 400), ("h2", "b", 400), ("h3", "b", 400), ("a", "s", 400), ("a", "t", 400), ("b", "s", 400),
-         ("b", "t", 100), ("a", "s", 400)]
+        [
+            ("h1", "a", 400),
+            ("h2", "b", 400),
+            ("h3", "b", 400),
+            ("a", "s", 400),
+            ("a", "t", 400),
+            ("b", "s", 400),
+            ("b", "t", 100),
+            ("a", "s", 400),
+        ]
     ),
-]  # fmt: skip
+]
 
 
 def shortest(fabric: Fabric, src: int, dst: int) -> set[tuple[int, ...]]:
@@ -236,7 +246,11 @@ def test_hashing_hop_by_hop() -> None:
         slots = entries.slot[entries.flow == k].tolist()
         for before, slot in itertools.pairwise(slots[:-1]):
             group = int(groups.of_slot[slot])
-            used = model if groups.layers[groups.layer[group]] != "agg-up" else HashModel("jenkins", seed_by="switch")
+            used = (
+                model
+                if groups.layers[groups.layer[group]] != "agg-up"
+                else HashModel("jenkins", seed_by="switch")
+            )
             seed = used.seeds(np.array([groups.node[group]]), np.array([groups.link[before]]))
             key = flows.select(np.array([k])).key(used.fields)
             place = used.choose(key, seed, np.array([groups.size[group]]))

@@ -33,8 +33,8 @@ def test_crc_check_values(kind: str, check: int) -> None:
 
 def test_jenkins_lookup3() -> None:
     key = np.frombuffer(b"Four score and seven years ago", np.uint8)[None]
-    assert 0x17770551 == int(jenkins(key, np.zeros(1, np.uint32))[0])
-    assert 0xCD628161 == int(jenkins(key, np.ones(1, np.uint32))[0])
+    assert int(jenkins(key, np.zeros(1, np.uint32))[0]) == 0x17770551
+    assert int(jenkins(key, np.ones(1, np.uint32))[0]) == 0xCD628161
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,15 @@ def test_toeplitz_against_the_published_hashes(
 
 
 def test_roce_source_ports() -> None:
-    assert 0xE341 == int(hashing.sport_of_label(np.array([0x12345]))[0])
-    assert 63781 == int(hashing.sport_of_qpns(np.array([0x11A]), np.array([0x2B3]))[0])
+    assert int(hashing.sport_of_label(np.array([0x12345]))[0]) == 0xE341
+    assert int(hashing.sport_of_qpns(np.array([0x11A]), np.array([0x2B3]))[0]) == 63781
     # Both hosts of a connection compute the same port, and it is always one of RoCEv2's.
     rng = np.random.default_rng(1)
     local, remote = rng.integers(2, 1 << 24, (2, 1000))
     ports = hashing.sport_of_qpns(local, remote)
     assert ports.tolist() == hashing.sport_of_qpns(remote, local).tolist()
-    assert 0xC000 <= ports.min() and ports.max() <= 0xFFFF
+    assert ports.min() >= 0xC000
+    assert ports.max() <= 0xFFFF
 
 
 def keys(count: int, seed: int = 7) -> np.ndarray:
@@ -93,7 +94,10 @@ def fim(place: np.ndarray, links: int) -> float:
 def test_a_crc_seed_only_permutes_a_power_of_two(kind: str, seed_as: str, links: int, moves: bool) -> None:
     key = keys(32)
     found = {
-        fim(HashModel(kind, seed_as=seed_as).choose(key, np.full(1, seed, np.uint32), np.array([links])), links)
+        fim(
+            HashModel(kind, seed_as=seed_as).choose(key, np.full(1, seed, np.uint32), np.array([links])),
+            links,
+        )
         for seed in range(64)
     }
     assert moves == (len(found) > 1)
@@ -109,10 +113,18 @@ def test_another_seed_of_other_hashes_spreads_anew(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("members", "offset", "mapping", "pairs"),
-    [(4, 0, "modulo", 4), (6, 0, "modulo", 18), (3, 0, "modulo", 9), (5, 0, "modulo", 25), (4, 1, "modulo", 8),
-     (4, 2, "modulo", 16)],
-)  # fmt: skip
-def test_choices_of_two_tiers_with_one_polynomial(members: int, offset: int, mapping: str, pairs: int) -> None:
+    [
+        (4, 0, "modulo", 4),
+        (6, 0, "modulo", 18),
+        (3, 0, "modulo", 9),
+        (5, 0, "modulo", 25),
+        (4, 1, "modulo", 8),
+        (4, 2, "modulo", 16),
+    ],
+)
+def test_choices_of_two_tiers_with_one_polynomial(
+    members: int, offset: int, mapping: str, pairs: int
+) -> None:
     """The pairs of members that two switches in a row can choose, the second with its own seed and offset."""
     key = keys(20_000)
     one = HashModel("crc32").choose(key, NO_SEED, np.array([members]))
@@ -123,24 +135,29 @@ def test_choices_of_two_tiers_with_one_polynomial(members: int, offset: int, map
 
 @pytest.mark.parametrize(
     "change",
-    [HashModel("crc32c"), HashModel("toeplitz"), HashModel("jenkins"), HashModel("crc32", fields=FIELD_SETS["ports"])],
+    [
+        HashModel("crc32c"),
+        HashModel("toeplitz"),
+        HashModel("jenkins"),
+        HashModel("crc32", fields=FIELD_SETS["ports"]),
+    ],
 )
 def test_what_decorrelates_two_tiers(change: HashModel) -> None:
     key = keys(20_000)
     one = HashModel("crc32").choose(key, NO_SEED, np.array([4]))
     two = change.choose(key[:, 9:] if change.fields == FIELD_SETS["ports"] else key, NO_SEED, np.array([4]))
-    assert 16 == len(set(zip(one.tolist(), two.tolist(), strict=True)))
+    assert len(set(zip(one.tolist(), two.tolist(), strict=True))) == 16
 
 
 def test_multiply_maps_by_the_high_bits() -> None:
     model = HashModel("crc32", mapping="multiply")
     hashed = np.array([0, 1 << 31, 2**32 - 1], np.uint32)
-    assert [0, 3, 6] == model.place(hashed, np.array([7])).tolist()
+    assert model.place(hashed, np.array([7])).tolist() == [0, 3, 6]
 
 
 def test_weighted_buckets_keep_the_weights() -> None:
     table = hashing.weighted_buckets([3, 1, 2])
-    assert [3, 1, 2] == np.bincount(table).tolist()
+    assert np.bincount(table).tolist() == [3, 1, 2]
     with pytest.raises(Usage):
         hashing.weighted_buckets([0, 0])
 
@@ -149,24 +166,31 @@ def test_a_resilient_group_moves_only_what_it_must() -> None:
     before = hashing.resilient_buckets(8, 64, [True] * 8)
     after = hashing.resilient_buckets(8, 64, [True, False] + [True] * 6)
     assert (before[before != after] == 1).all()
-    assert 8 == np.count_nonzero(before != after)
+    assert np.count_nonzero(before != after) == 8
     assert 1 not in after.tolist()
 
 
 def test_seeds_by_switch_and_by_port() -> None:
     switch, port = np.array([1, 1, 2, 2]), np.array([5, 6, 5, 5])
-    assert 1 == len(HashModel(seed=9).seeds(switch, port))
+    assert len(HashModel(seed=9).seeds(switch, port)) == 1
     by_switch = HashModel(seed_by="switch").seeds(switch, port).tolist()
     assert by_switch[0] == by_switch[1] != by_switch[2] == by_switch[3]
     by_port = HashModel(seed_by="port").seeds(switch, port).tolist()
-    assert 3 == len(set(by_port))
+    assert len(set(by_port)) == 3
     assert by_port[2] == by_port[3]
 
 
 def test_a_model_in_words() -> None:
     model = parse_model("crc32c,seed=0x10,offset=3,fields=5tuple+qpn,by=port,as=xor,map=multiply")
     assert HashModel("crc32c", 16, "port", "xor", 3, "multiply", FIELD_SETS["5tuple+qpn"]) == model
-    assert ("src", "qpn") == parse_model("fields=src+qpn").fields
-    for wrong in ("md5", "crc32,seed=x", "crc32,fields=vlan", "crc32,colour=red", "crc16,offset=16", "by=tenant"):
+    assert parse_model("fields=src+qpn").fields == ("src", "qpn")
+    for wrong in (
+        "md5",
+        "crc32,seed=x",
+        "crc32,fields=vlan",
+        "crc32,colour=red",
+        "crc16,offset=16",
+        "by=tenant",
+    ):
         with pytest.raises(Usage):
             parse_model(wrong)
