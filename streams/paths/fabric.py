@@ -92,9 +92,9 @@ class Fabric:
         nth = _rank(ahead, low * len(self.nodes) + high)
         cables, cable = np.unique(np.stack((low, high, nth)), axis=1, return_inverse=True)
         cable = cable.ravel()
-        ends = np.concatenate((cables[0], cables[1]))
+        ends = np.concatenate((cables[1], cables[0]))  # so that a switch's ports down come first
         port = _rank(np.zeros(len(ends), np.bool_), ends) + 1
-        at_low, at_high = port[: cables.shape[1]][cable], port[cables.shape[1] :][cable]
+        at_high, at_low = port[: cables.shape[1]][cable], port[cables.shape[1] :][cable]
         return np.where(ahead, at_low, at_high), np.where(ahead, at_high, at_low)
 
 
@@ -109,10 +109,11 @@ def _rank(kind: NDArray[np.bool_], key: I64) -> I64:
     return out
 
 
-def build(nodes: tuple[str, ...], endpoints: int, links: Links) -> Fabric:
+def build(nodes: tuple[str, ...], endpoints: int, links: Links, *, whole: bool = True) -> Fabric:
     """The fabric of these nodes and links, with shortest paths by hops.
 
-    Raises MalformedInput if an endpoint has not exactly one link each way, or a leaf cannot be reached.
+    Raises MalformedInput if an endpoint has not exactly one link each way, or if it should be `whole` and a
+    leaf cannot be reached from another.
     """
     sender, receiver = links.sender, links.receiver
     from_host = np.flatnonzero(sender < endpoints)
@@ -129,7 +130,7 @@ def build(nodes: tuple[str, ...], endpoints: int, links: Links) -> Fabric:
     leaves, leaf = np.unique(host_leaf, return_inverse=True)
     core = np.flatnonzero((sender >= endpoints) & (receiver >= endpoints))
     core = core[np.argsort(sender[core], kind="stable")]
-    slots, sizes, owners, table = _routes(len(nodes) - endpoints, endpoints, links, core, leaves)
+    slots, sizes, owners, table = _routes(len(nodes) - endpoints, endpoints, links, core, leaves, whole)
     # Groups of one for the links of endpoints, after those between switches.
     up_first, base = len(sizes), len(slots)
     all_links = np.concatenate((slots, from_host, to_host)).astype(np.int32)
@@ -156,17 +157,17 @@ def build(nodes: tuple[str, ...], endpoints: int, links: Links) -> Fabric:
 
 
 def _routes(
-    switches: int, endpoints: int, links: Links, core: I64, leaves: NDArray[np.int32]
+    switches: int, endpoints: int, links: Links, core: I64, leaves: NDArray[np.int32], whole: bool
 ) -> tuple[I64, I64, I64, I32]:
     """(links of the slots, group sizes, switch of each group, group by switch and leaf)."""
     sender = links.sender[core].astype(np.int64) - endpoints
     receiver = links.receiver[core].astype(np.int64) - endpoints
     table = np.full((switches, len(leaves)), -1, np.int32)
     if not len(core):
-        if len(leaves) > 1:
+        if len(leaves) > 1 and whole:
             raise MalformedInput("no link leads from leaf to leaf")
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), table
-    distance = _distances(switches, sender, receiver, leaves.astype(np.int64) - endpoints)
+    distance = _distances(switches, sender, receiver, leaves.astype(np.int64) - endpoints, whole)
     starts = np.flatnonzero(np.append(True, np.diff(sender) != 0))
     ends = np.append(starts[1:], len(core))
     # A switch's set of links is recognised by the sum of its members' random numbers of 64 bits.
@@ -179,7 +180,7 @@ def _routes(
     for low in range(0, len(leaves), step):
         here = slice(low, min(low + step, len(leaves)))
         from_here = distance[sender, here]
-        ahead = (distance[receiver, here] == from_here - 1) & (from_here > 0)
+        ahead = (distance[receiver, here] == from_here - 1) & (from_here > 0) & (from_here < MAX_HOPS)
         sums = np.add.reduceat(np.where(ahead, marks[:, None], np.uint64(0)), starts, axis=0)
         distinct, where, which = np.unique(sums, return_index=True, return_inverse=True)
         number = np.empty(len(distinct), np.int32)
@@ -197,10 +198,15 @@ def _routes(
                 owners.append(int(sender[starts[run]]) + endpoints)
             number[k] = group
         table[sender[starts], here] = number[which.reshape(sums.shape)]
-    return np.concatenate(link_lists), np.array(sizes, np.int64), np.array(owners, np.int64), table
+    return (
+        np.concatenate(link_lists or [np.empty(0, np.int64)]),
+        np.array(sizes, np.int64),
+        np.array(owners, np.int64),
+        table,
+    )
 
 
-def _distances(switches: int, sender: I64, receiver: I64, leaves: I64) -> NDArray[np.int16]:
+def _distances(switches: int, sender: I64, receiver: I64, leaves: I64, whole: bool) -> NDArray[np.int16]:
     """Hops from every switch to every leaf, shape (switches, leaves). Raises MalformedInput."""
     far = np.iinfo(np.int16).max
     distance = np.full((switches, len(leaves)), far, np.int16)
@@ -215,6 +221,32 @@ def _distances(switches: int, sender: I64, receiver: I64, leaves: I64) -> NDArra
         part = distance[rows]
         part[near & (part == far)] = hops
         distance[rows] = part
-    if (distance[leaves] == far).any():
+    if whole and (distance[leaves] == far).any():
         raise MalformedInput("a leaf cannot be reached from another within 15 hops")
     return distance
+
+
+def heights(fabric: Fabric) -> I64:
+    """Hops of each node to the nearest endpoint: 0 for endpoints, 1 for leaves, and so on."""
+    height = np.full(len(fabric.nodes), len(fabric.nodes))
+    height[: fabric.endpoints] = 0
+    sender, receiver = fabric.links.sender, fabric.links.receiver
+    while True:
+        before = height.copy()
+        np.minimum.at(height, sender, before[receiver] + 1)
+        np.minimum.at(height, receiver, before[sender] + 1)
+        if (before == height).all():
+            return height
+
+
+def pods(fabric: Fabric, below: int, height: I64) -> I64:
+    """Which nodes hang together without switches of height `below` or more: a number each; −1 for those."""
+    label = np.where(height < below, np.arange(len(height)), len(height))
+    inside = (height[fabric.links.sender] < below) & (height[fabric.links.receiver] < below)
+    sender, receiver = fabric.links.sender[inside], fabric.links.receiver[inside]
+    while True:
+        before = label.copy()
+        np.minimum.at(label, sender, before[receiver])
+        np.minimum.at(label, receiver, before[sender])
+        if (before == label).all():
+            return np.where(height < below, label, -1)

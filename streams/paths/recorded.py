@@ -100,22 +100,23 @@ def observed(seen: Sequence[Seen], capacity_bps: Mapping[str, float], default_bp
     for flow in seen:
         if not flow.path:
             raise Usage(f"the flow {flow.src} to {flow.dst} has no path: give --fabric to compute one")
+    hosts = _hosts(seen)
+    for flow in seen:
         inner = [(name, *ends_of(name)) for name, _ in flow.path]
         start, last = inner[0][1], inner[-1]
-        source = f"@{flow.src}" if start == flow.src else f"@{flow.src} {start}"
+        source = f"@{start}" if start in hosts else f"@{flow.src} {start}"
         trail = []
-        if start != flow.src:
+        if start not in hosts:
             trail.append(f"{flow.src}>{start}:")
             links.setdefault(trail[0], (source, start))
-        target = f"@{flow.dst}"
+        target = f"@{last[2]}"
         for name, one, two in inner:
-            if two in ("", flow.dst):
-                target = homes.setdefault(name, f"@{flow.dst}" if two else f"@{flow.dst} {one}")
-                links.setdefault(name, (one, target))
-            else:
-                links.setdefault(name, (source if one == flow.src else one, two))
+            sender = source if one in hosts else one
+            if not two:
+                target = homes.setdefault(name, f"@{flow.dst} {one}")
+            links.setdefault(name, (sender, f"@{two}" if two in hosts else two or target))
             trail.append(name)
-        if last[2] not in ("", flow.dst):
+        if last[2] and last[2] not in hosts:
             target = f"@{flow.dst} {last[2]}"
             trail.append(f"{last[2]}:>{flow.dst}")
             links.setdefault(trail[-1], (last[2], target))
@@ -140,6 +141,37 @@ def observed(seen: Sequence[Seen], capacity_bps: Mapping[str, float], default_bp
     return _assembled(seen, names, switches, links, ends, trails, capacity_bps, default_bps)
 
 
+def _hosts(seen: Sequence[Seen]) -> set[str]:
+    """Nodes that are hosts: first or last on every path, for one address only, with one link out and one in.
+
+    A leaf that looks like this had no choice that anyone saw, so nothing is lost by taking it for a host.
+    """
+    address: dict[str, set[str]] = {}
+    out: dict[str, set[str]] = {}
+    into: dict[str, set[str]] = {}
+    never: set[str] = set()
+    for flow in seen:
+        steps = [(name, *ends_of(name)) for name, _ in flow.path]
+        for place, (name, one, two) in enumerate(steps):
+            out.setdefault(one, set()).add(name)
+            into.setdefault(two, set()).add(name)
+            if place:
+                never.add(one)
+            if not two:
+                never.add(one)
+        address.setdefault(steps[0][1], set()).add(flow.src)
+        if steps[-1][2]:
+            address.setdefault(steps[-1][2], set()).add(flow.dst)
+    return {
+        node
+        for node, known in address.items()
+        if node not in never
+        and len(known) == 1
+        and len(out.get(node, ())) <= 1
+        and len(into.get(node, ())) <= 1
+    }
+
+
 def _assembled(
     seen: Sequence[Seen],
     names: dict[str, int],
@@ -157,7 +189,7 @@ def _assembled(
     layers = tuple(f"tier{k}-{way}" for k in range(int(layer.max()) // 2 + 1) for way in ("up", "down"))
     capacity = np.array([capacity_bps.get(name, default_bps) for name in links])
     made = Links(sender, receiver, layer, capacity, np.ones(len(links)), layers, tuple(links))
-    fabric = build(tuple(name.lstrip("@") for name in number), len(names), made)
+    fabric = build(tuple(name.lstrip("@") for name in number), len(names), made, whole=False)
     place = {name: k for k, name in enumerate(links)}
     flow = np.repeat(np.arange(len(seen)), [len(trail) for trail in trails])
     link = np.array([place[name] for trail in trails for name in trail], np.int64)

@@ -24,7 +24,7 @@ F64 = NDArray[np.float64]
 
 ENTRIES_MAX: Final = 40_000_000  # of sprayed flows: 1 GB of work
 
-# (flows, the switch each is at, the link it came in by, its group) -> member of the group for each
+# (flows, the switch each is at, the link it came in by, its group) -> member, 0 to the group's size − 1
 Choose = Callable[[I64, I32, I32, I32], I64]
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streams.kernels.assign import place
 from streams.paths.demand import Flows
-from streams.paths.fabric import MAX_HOPS, Fabric
+from streams.paths.fabric import MAX_HOPS, Fabric, heights, pods
 from streams.paths.hashing import SPORT_FIRST, HashModel
 from streams.paths.route import hash_choice, walk
 from streams.paths.sums import summed
@@ -92,9 +92,10 @@ def _with_ends(fabric: Fabric, flows: Flows, slots: I32) -> I32:
 def lower_bound(fabric: Fabric, flows: Flows, size: F64) -> float:
     """Seconds that the worst link needs under any assignment of whole flows: the greatest of
 
-    every endpoint's own bytes over its link, either way; for all links out of a leaf (and into one), the
-    bytes that leave (enter) over their capacity; and by pigeonhole, of the m·L + 1 largest flows out of a
-    leaf with L links some link carries m + 1, so at least the sum of the smallest m + 1 of them.
+    every endpoint's own bytes over its link, either way; for all links that leave (or enter) a pod of any
+    tier, a leaf being the smallest, the bytes that must leave (enter) over their capacity; and by
+    pigeonhole, of the m·L + 1 largest flows over L links some link carries m + 1, so at least the sum of
+    the smallest m + 1 of them.
     """
     capacity = fabric.links.capacity_bps / 8
     link, first = fabric.groups.link, fabric.groups.first
@@ -102,20 +103,31 @@ def lower_bound(fabric: Fabric, flows: Flows, size: F64) -> float:
     for ends, groups in ((flows.src, fabric.up), (flows.dst, fabric.down)):
         bytes_ = summed(ends, size, fabric.endpoints)
         best = max(best, float((bytes_ / capacity[link[first[groups]]]).max(initial=0.0)))
-    away = fabric.leaf[flows.src] != fabric.leaf[flows.dst]
-    between = (fabric.links.sender >= fabric.endpoints) & (fabric.links.receiver >= fabric.endpoints)
-    for ends, side in ((flows.src, fabric.links.sender), (flows.dst, fabric.links.receiver)):
-        leaf = fabric.leaf[ends[away]]
-        by_leaf = np.lexsort((-size[away], leaf))
-        sizes = size[away][by_leaf]
-        starts = np.searchsorted(leaf[by_leaf], np.arange(len(fabric.leaves) + 1))
-        own = np.flatnonzero(between)
-        own = own[np.argsort(side[own], kind="stable")]
-        at = np.searchsorted(side[own], fabric.leaves), np.searchsorted(side[own], fabric.leaves, "right")
-        for k in range(len(fabric.leaves)):
-            held = sizes[starts[k] : starts[k + 1]]
-            if len(held):
-                best = max(best, _group_bound(held, capacity[own[at[0][k] : at[1][k]]]))
+    height = heights(fabric)
+    sender, receiver = fabric.links.sender, fabric.links.receiver
+    for below in range(2, int(height.max()) + 1):
+        pod = pods(fabric, below, height)
+        away = pod[flows.src] != pod[flows.dst]
+        for ends, inner, outer in ((flows.src, sender, receiver), (flows.dst, receiver, sender)):
+            crossing = np.flatnonzero((pod[inner] >= 0) & (pod[outer] != pod[inner]))
+            best = max(
+                best, _cut_bound(pod[ends[away]], size[away], pod[inner[crossing]], capacity[crossing])
+            )
+    return best
+
+
+def _cut_bound(pod: I64, size: F64, link_pod: I64, capacity: F64) -> float:
+    """The greatest bound of any pod, from the pod and size of flows and the pod and capacity of its links."""
+    order = np.lexsort((-size, pod))
+    pod, size = pod[order], size[order]
+    links = np.argsort(link_pod, kind="stable")
+    link_pod, capacity = link_pod[links], capacity[links]
+    best = 0.0
+    for one in np.unique(pod).tolist():
+        held = size[np.searchsorted(pod, one) : np.searchsorted(pod, one, "right")]
+        own = capacity[np.searchsorted(link_pod, one) : np.searchsorted(link_pod, one, "right")]
+        if len(own):
+            best = max(best, _group_bound(held, own))
     return best
 
 

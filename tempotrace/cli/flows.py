@@ -244,7 +244,7 @@ def _lines(side: dict[str, Any]) -> Iterator[str]:
         f"{hashes['unknown']:,} with too few flows)"
     )
     for row in hashes["layers"]:
-        yield f"    {row['layer_from']} to {row['layer_to']}, all tests together: z {_figure(row['z'], '+.1f')}"
+        yield f"    {row['layer_from']} to {row['layer_to']}, all together: z {_figure(row['z'], '+.1f')}"
     if done["seconds"] is not None:
         low, high = done["pfc_range_s"]
         yield (
@@ -255,7 +255,7 @@ def _lines(side: dict[str, Any]) -> Iterator[str]:
         found = side["assignment"]
         yield (
             f"  assignment: worst link {found['worst_link_s']:.6g} s, bound {found['lower_bound_s']:.6g} s; "
-            f"source ports found for all but {found['without_port']:,} of {len(found['flows']):,} flows (--json)"
+            f"source ports for all but {found['without_port']:,} of {len(found['flows']):,} flows (--json)"
         )
 
 
