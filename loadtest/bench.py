@@ -12,6 +12,7 @@ from typing import Any, Final
 from loadtest import copying, machine, report
 from loadtest.fill import Filled, fill
 from loadtest.ground import Ground
+from loadtest.incidents import incidents
 from loadtest.measure import Load, Pass, Stage, find
 from loadtest.stages import DRAIN, Means, Outcome, in_memory, into_lake, through_kafka, total
 from producers.sim.options import SimOptions
@@ -26,6 +27,7 @@ BATCH_EVENTS: Final = (4096, 500)
 PASSES: Final = 3
 FABRIC_SECONDS, QUICK_FABRIC_SECONDS = 4.0, 0.5  # simulated; about 65,000 events each, with reports of hops
 FABRIC_BATCH_EVENTS: Final = 4096
+FINDINGS, QUICK_FINDINGS = 2_000, 200
 FAULTS: Final = ("straggler:rank12:30%@{:g}s", "clock_step:host3:-250us@{:g}s")
 WARM_EVENTS: Final = 50_000
 PEERS: Final = "none yet: what other frameworks do with the same events is a comparison of its own"
@@ -44,6 +46,7 @@ class Plan:
     seed: int = 1
     compression: str = "none"
     fabric_seconds: float = FABRIC_SECONDS
+    findings: int = FINDINGS
 
     def __post_init__(self) -> None:
         if not 1 <= self.passes <= 100:
@@ -97,11 +100,15 @@ class Run:
     def measure(self, at_start: dict[str, Any]) -> dict[str, Any]:
         """Everything, as the object that --json prints; `at_start`: machine.facts() before the broker ran."""
         self._warm_up()
+        self._go_on("incidents")
+        kept = incidents(self.ground, self.plan.findings, self.stop)
+        if kept is None:
+            raise KeyboardInterrupt
         loads = list(self._fill())
         for number in range(1, self.plan.passes + 1):
             for filled in loads:
                 self._pass(filled, f"pass {number} of {self.plan.passes}")
-        return self._result(at_start)
+        return self._result(at_start, kept)
 
     def _warm_up(self) -> None:
         """Let kernels be compiled, and the broker's JVM come up to speed, before anything counts."""
@@ -224,13 +231,14 @@ class Run:
 
     # The result.
 
-    def _result(self, at_start: dict[str, Any]) -> dict[str, Any]:
+    def _result(self, at_start: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
         figures = [stage.figures(find(self.stages, "copy", stage.load)) for stage in self.stages]
         result = {
             "machine": at_start,
             "versions": machine.versions(),
             "parameters": asdict(self.plan),
             "stages": figures,
+            "incidents": kept,
             "limits": [self._limit(stage) for stage in self.stages if stage.stage in report.LIMITS],
             "peers": [],
             "peers_note": PEERS,

@@ -1,6 +1,7 @@
 """Where a run happens: a broker of its own or one that exists, with fresh tenants, and nothing left of it."""
 
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -12,11 +13,14 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from loadtest.machine import cpu_seconds_of
 from loadtest.measure import Stopwatch
 from schemas import topics
+from schemas.errors import Setup
 from tempotrace import broker, topics_admin
 from tempotrace.clockwork import random_bytes
 from tempotrace.runtime.kafka_log import Member
 
 PARTITIONS: Final = 1  # one worker's rate is what is measured
+SESSION_SECONDS_MAX: Final = 30.0
+LOOK_SECONDS: Final = 0.2
 TO_THE_END: Final = -1  # librdkafka's sign for the end of a partition
 _GONE: Final = {KafkaError.GROUP_ID_NOT_FOUND, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
@@ -28,10 +32,11 @@ class Ground:
         self.kafka = kafka
         self.folder = folder
         self._pids = broker_pids
+        self._never = threading.Event()
         self._run = random_bytes(4).hex()
         self._cluster = topics_admin.Cluster(kafka)
         self._topics: list[str] = []
-        self._groups: list[str] = []
+        self.groups: list[str] = []  # consumer groups that the run made
 
     def stopwatch(self) -> Stopwatch:
         """A stopwatch that knows the broker's processes, if they are ours."""
@@ -52,8 +57,8 @@ class Ground:
 
     def member(self, tenant: str, stage: str) -> Member:
         """A member of a group that has read nothing yet, so that it begins at the log's start."""
-        member = Member(tenant, f"{stage}-{len(self._groups)}", 0)
-        self._groups.append(member.group)
+        member = Member(tenant, f"{stage}-{len(self.groups)}", 0)
+        self.groups.append(member.group)
         return member
 
     def empty(self, tenant: str, suffix: str) -> None:
@@ -63,17 +68,35 @@ class Ground:
 
     def remove(self) -> None:
         """Delete all topics and groups of the run. Raises BrokerAway or Setup where the cluster refuses."""
-        if self._groups:
-            self._wait(self._cluster.admin.delete_consumer_groups(self._groups))
         if self._topics:
             self._wait(self._cluster.admin.delete_topics(self._topics))
+        left = self._delete_groups(self.groups)
+        end = self._cluster.clock.monotonic() + SESSION_SECONDS_MAX
+        while left and self._cluster.clock.monotonic() < end:
+            self._cluster.clock.wait(self._never, LOOK_SECONDS)
+            left = self._delete_groups(left)
+        if left:
+            raise Setup(f"groups still have members and were not deleted: {', '.join(left)}")
+
+    def _delete_groups(self, groups: list[str]) -> list[str]:
+        """Delete groups; gives those that still have a member: a static one goes when its session ends."""
+        if not groups:
+            return []
+        futures = self._cluster.admin.delete_consumer_groups(groups)
+        left = [group for group, future in futures.items() if _code(future) == KafkaError.NON_EMPTY_GROUP]
+        self._wait({group: future for group, future in futures.items() if group not in left})
+        return left
 
     def _wait(self, futures: "Mapping[Any, Future[Any]]") -> None:
         for future in futures.values():
-            problem = future.exception()
-            if isinstance(problem, KafkaException) and problem.args[0].code() in _GONE:
-                continue
-            self._cluster.result(future)
+            if _code(future) not in _GONE:
+                self._cluster.result(future)
+
+
+def _code(future: "Future[Any]") -> int | None:
+    """Kafka's code for what went wrong, None where nothing did."""
+    problem = future.exception()
+    return int(problem.args[0].code()) if isinstance(problem, KafkaException) else None
 
 
 @contextmanager

@@ -35,8 +35,9 @@ def sentences(result: Figures, findings: int) -> list[str]:
         _readers(stages),
         f"Every stage moves batches: the fewest events a record are {least['events_per_record']:,.0f} "
         f"({least['name']}).",
-        f"Incidents are the one stage that takes records one at a time, by design: of all events of "
-        f"a pass, diagnosis leaves it {findings:,} findings.",
+        f"Incidents are the one stage that takes records one at a time, by design: Faust opens "
+        f"{result['incidents']['findings_per_s']:,.0f} a second, and of all events of a pass diagnosis leaves it "
+        f"{findings:,} findings.",
         f"Peers: {result['peers_note']}.",
     ]
     return [sentence for sentence in found if sentence]

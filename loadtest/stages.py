@@ -20,8 +20,9 @@ from sinks.lake import TABLES_OF, LakeProcessor
 from sinks.units import LakeOutlet, TopicId
 from tempotrace.cli.sink import UNIT_BYTES, UNIT_SECONDS
 from tempotrace.clockwork import Clock
-from tempotrace.runtime.kafka_log import KafkaLog, Member, Place
+from tempotrace.runtime.kafka_log import KafkaLog, Member
 from tempotrace.runtime.meters import Meters
+from tempotrace.runtime.ports import Place
 from tempotrace.runtime.runner import Runner, RunnerSettings
 from tempotrace.runtime.slots import size_of
 from tempotrace.runtime.transactions import TransactionOutlet
@@ -127,9 +128,10 @@ def total(counters: Mapping[str, Value], name: str) -> int:
 def _run(
     means: Means, processor: Processor, log: KafkaLog, outlet: Outlet, settings: RunnerSettings
 ) -> dict[str, Value] | None:
-    runner = Runner(processor, log, outlet, settings, means.clock, means.stop, Meters())
+    meters = Meters()
+    runner = Runner(processor, log, outlet, settings, means.clock, means.stop, meters)
     runner.run()
-    return None if means.stop.is_set() else runner.counters()
+    return None if means.stop.is_set() else meters.values()
 
 
 class _Lake(LakeProcessor):

@@ -8,7 +8,16 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from loadtest import machine, report
-from loadtest.bench import BATCH_EVENTS, EVENTS, PASSES, QUICK_EVENTS, QUICK_FABRIC_SECONDS, Plan, Run
+from loadtest.bench import (
+    BATCH_EVENTS,
+    EVENTS,
+    PASSES,
+    QUICK_EVENTS,
+    QUICK_FABRIC_SECONDS,
+    QUICK_FINDINGS,
+    Plan,
+    Run,
+)
 from loadtest.ground import existing_broker, own_broker
 from tempotrace.cli.feed import stop_signals
 from tempotrace.cli.options import Bootstrap, Json, KafkaProperties, connect, emit
@@ -62,6 +71,7 @@ def bench(
         seed=seed,
         compression=compression,
         fabric_seconds=QUICK_FABRIC_SECONDS if quick else Plan.fabric_seconds,
+        findings=QUICK_FINDINGS if quick else Plan.findings,
     )
     at_start = machine.facts()
     # Members that come and go are this command's normal life.

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from loadtest.bench import QUICK_FINDINGS
 from tempotrace import broker, topics_admin
 from tempotrace.cli import run
 from tests.conftest import Kafka
@@ -52,6 +53,7 @@ def test_every_stage_takes_every_event_and_nothing_is_left(
         "versions",
         "parameters",
         "stages",
+        "incidents",
         "limits",
         "peers",
         "peers_note",
@@ -82,6 +84,7 @@ def test_every_stage_takes_every_event_and_nothing_is_left(
     assert copy["records_in"] == copy["records_out"] == merge["records_in"] == stages["archive"]["records_in"]
     assert copy["events_per_record"] > stages["copy-100"]["events_per_record"] > 10
     assert [limit["name"] for limit in result["limits"]][:2] == ["copy", "merge-memory"]
+    assert result["incidents"]["findings"] == QUICK_FINDINGS
     assert any("bare copy" in sentence for sentence in result["sentences"])
     cluster = topics_admin.Cluster(kafka.settings)
     assert {name for name in set(cluster.partitions()) - before if "bench" in name} == set()
