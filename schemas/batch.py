@@ -93,7 +93,8 @@ class Batch:
                 return np.full(len(rows), c.NULL_I64)
             if self._escapes(name) is None:
                 return widen(self.data[name][rows])
-            return self.wide(name)[rows]
+            whole = self.wide(name)
+            return np.take(whole, rows)
         out = widen(self.column(name))
         escaped = self._escapes(name)
         if escaped is not None:
@@ -104,7 +105,7 @@ class Batch:
         """Stamps as read, on each row's own clock (ns): of these rows, or all (count,)."""
         if rows is not None and len(rows) != self.count:
             if self._escapes("raw_dt") is not None:
-                return self.raw_ns()[rows]
+                return np.take(self.raw_ns(), rows)
             some: I64 = self.data["src_base_ns"][self.data["source"][rows]] + self.data["raw_dt"][rows]
             return some
         if not self.table_len("src"):

@@ -8,8 +8,9 @@ import numpy as np
 
 from schemas import merged as m
 from streams.causality.gather import Strings
+from streams.causality.outgoing import Edges
 from streams.causality.part import PartBuilder
-from streams.causality.release import Edges, Released
+from streams.causality.release import Released
 from streams.causality.rows import final_order, rows_of
 from streams.causality.sections import sections
 from streams.causality.sources import Sources

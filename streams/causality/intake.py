@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.batch import I64, Batch
-from schemas.processor import Ref
+from schemas.batch import I64, Batch, encode_batch, select
+from schemas.processor import Output, Ref
 
 I32 = NDArray[np.int32]
 NONE = np.empty(0, np.int32)
@@ -95,7 +95,7 @@ def _join(parts: list[Part]) -> Part:
     place = np.empty(len(rows), np.int32)
     place[order] = np.arange(len(rows), dtype=np.int32)
     starts = np.cumsum([0, *(len(part) for part in parts)])
-    sparse = []
+    sparse: list[I32] = []
     for which, at in (("endpoints", "endpoint_at"), ("values", "value_at")):
         index = np.concatenate([getattr(part, which) for part in parts])
         where = np.concatenate(
@@ -109,7 +109,10 @@ def _join(parts: list[Part]) -> Part:
         np.concatenate([part.source for part in parts])[order],
         np.concatenate([part.seq for part in parts])[order],
         np.concatenate([part.time_ns for part in parts])[order],
-        *sparse,
+        sparse[0],
+        sparse[1],
+        sparse[2],
+        sparse[3],
         parts[0].loose,
     )
 
@@ -161,3 +164,22 @@ def split(
             loose,
         )
         yield int(window[mine][0]), part
+
+
+LATE_ROWS_MAX = (
+    60_000  # in one record: each may need a source entry of its own, and those are numbered by u16
+)
+
+
+def late_records(batch: Batch, rows: I64, scope: str, reason: str) -> Iterator[Output]:
+    """Rows of a batch (ascending) for the topic `late`."""
+    key = scope.encode()
+    for cut in range(0, len(rows), LATE_ROWS_MAX):
+        part = select(batch, rows[cut : cut + LATE_ROWS_MAX])
+        headers = (
+            ("tt-family", batch.family.encode()),
+            ("tt-count", str(part.count).encode()),
+            ("tt-scope", key),
+            ("tt-reason", reason.encode()),
+        )
+        yield Output("late", key, encode_batch(part), headers)

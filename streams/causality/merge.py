@@ -19,7 +19,8 @@ from schemas.processor import Output, Record, Ref
 from streams.arrays import pack_state, unpack_state
 from streams.causality import state
 from streams.causality.gate import NEVER
-from streams.causality.scope import Budget, Scope
+from streams.causality.held import Budget
+from streams.causality.scope import Scope
 from streams.causality.settings import MergeSettings
 from streams.counts import Counts
 from streams.windows import dead_letter
@@ -95,12 +96,12 @@ class MergeTask:
             out = [self._dead_letter(record, "malformed", str(error))]
         out += self._look()
         while self._budget.rows > self.settings.rows_held_max:
-            out += max(self._scopes.values(), key=lambda each: (each.held, each.name)).shed()
+            out += max(self._scopes.values(), key=lambda each: (each.held.rows, each.name)).shed()
         return out
 
     def _new_scope(self, name: str) -> Scope:
         scope = Scope(name, self.partition, self.settings, self._count, self._budget)
-        scope.policy_version = self._policy_version
+        scope.held.policy = self._policy_version
         return scope
 
     def _data(self, batch: Batch, record: Record) -> list[Output]:
@@ -133,7 +134,7 @@ class MergeTask:
             elif kind == c.Control.POLICY:
                 self._policy_version = number
                 for scope in self._scopes.values():
-                    scope.policy_version = number
+                    scope.held.policy = number
             elif kind == c.Control.LOSS:
                 self._count("losses", max(0, number), _reason(text))
         return out
@@ -173,14 +174,14 @@ class MergeTask:
 
     def pending(self) -> bool:
         """Whether rows wait in open windows."""
-        return any(scope.buckets for scope in self._scopes.values())
+        return any(len(scope.held) for scope in self._scopes.values())
 
     def _held(self) -> list[tuple[Ref, int | None]]:
         """Every run of rows that is held, and the window of loose ones, in order of reloading."""
         found = [
             (ref, window if part.loose else None)
             for scope in self._scopes.values()
-            for window, parts in scope.buckets.items()
+            for window, parts in scope.held.windows()
             for part in parts
             for ref in part.refs()
         ]
@@ -213,7 +214,7 @@ class MergeTask:
         """What was counted since the task was made, and what it holds now."""
         scopes = self._scopes.values()
         return self._count.totals() | {
-            "rows_held": sum(scope.held for scope in scopes),
+            "rows_held": sum(scope.held.rows for scope in scopes),
             "scopes": len(scopes),
             "sources": sum(len(scope.sources) for scope in scopes),
             "watermark_ns": min((scope.released_to or 0 for scope in scopes if not scope.closed), default=0),

@@ -9,7 +9,7 @@ from schemas import columns as c
 from schemas import merged as m
 from schemas.batch import I64, narrow
 from streams.causality.gather import Strings
-from streams.causality.release import Edges
+from streams.causality.outgoing import Edges
 from streams.causality.rows import Rows
 from streams.causality.sections import Section
 from streams.causality.sources import Sources

@@ -1,15 +1,13 @@
 """One scope's merge: rows held by window, what leaves, what came too late. When a window may leave: gate.py."""
 
-import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from schemas import columns as c
-from schemas.batch import Batch, select
-from schemas.codec import encode_batch, encode_record
+from schemas.batch import Batch
+from schemas.codec import encode_record
 from schemas.processor import Output, Record
 from schemas.records import Progress
 from streams.arrays import Table
@@ -17,9 +15,11 @@ from streams.causality.edges import pending_table
 from streams.causality.emit import About, parts_of
 from streams.causality.gate import NEVER, Gate
 from streams.causality.gather import GroupNames, Strings
-from streams.causality.intake import Chunk, Part, canonical, split
+from streams.causality.held import Budget, Held
+from streams.causality.intake import Chunk, late_records
+from streams.causality.outgoing import Edges, give_up
 from streams.causality.placing import check_times, place, watermarks
-from streams.causality.release import Edges, Released, give_up, release
+from streams.causality.release import Released, release
 from streams.causality.settings import MergeSettings
 from streams.causality.sources import LEAST, Sources, new_rows
 from streams.causality.tables import Tables
@@ -34,13 +34,6 @@ LATE_ROWS_MAX = (
 Count = Callable[..., None]
 
 
-@dataclass
-class Budget:
-    """Rows held by all scopes of a partition."""
-
-    rows: int = 0
-
-
 class Scope:
     """The state of one scope. `count(name, n, *labels)` takes everything that is counted."""
 
@@ -48,17 +41,14 @@ class Scope:
         self, name: str, partition: int, settings: MergeSettings, count: Count, budget: Budget
     ) -> None:
         self.name, self.partition, self.settings, self.count = name, partition, settings, count
-        self.budget, self.gate = budget, Gate(settings)
+        self.gate = Gate(settings)
+        self.held = Held(budget)
         self.sources = Sources()
         self.clocks = ClockBook()
         self.strings = Strings()
         self.groups = GroupNames(self.strings)
         self.tables = Tables(self.sources, self.clocks, self.strings)
         self.past: Table = pending_table()
-        self.buckets: dict[int, list[Part]] = {}  # by number of the window
-        self._order: list[int] = []  # a heap of their numbers; some may be gone
-        self.policies: dict[int, int] = {}  # version that each open window was opened under
-        self.held = 0
         self.released_to: int | None = None
         self.closed = False
         self.joined = False
@@ -66,7 +56,6 @@ class Scope:
         self.expected_ranks = self.expected_hosts = self.expected_sources = 0
         self.first_ms = -1
         self.last_ms = -1
-        self.policy_version = 0
         self.late = self.duplicates = self.gaps = self.incomplete = 0
         self.unmatched = np.zeros((len(c.EdgeKind), 2), np.int64)
         self.first_offset = self.last_offset = -1
@@ -129,11 +118,11 @@ class Scope:
             if too_late.any():
                 out = self._late(batch, rows[too_late], "late")
                 rows = rows[~too_late]
-        self._hold(chunk, rows, seq, time_ns, self._windows(chunk, rows, time_ns), loose=False)
+        self.held.hold(chunk, rows, seq, time_ns, self._windows(chunk, rows, time_ns), loose=False)
         if len(loose):
             self.count("detached_rows", len(loose), "skew")
             window = np.full(len(loose), self._open_window(time_ns[loose]), np.int64)
-            self._hold(chunk, loose, seq, time_ns, window, loose=True)
+            self.held.hold(chunk, loose, seq, time_ns, window, loose=True)
         return out
 
     def reload(self, batch: Batch, record: Record, first: int, last: int, loose_in: int | None) -> None:
@@ -152,7 +141,7 @@ class Scope:
             if not len(self._reload_window):
                 self._reload_window = np.full(len(self.sources), LEAST, np.int64)
             window = self._windows(chunk, rows, time_ns, self._reload_window)
-        self._hold(chunk, rows, seq, time_ns, window, loose=loose_in is not None)
+        self.held.hold(chunk, rows, seq, time_ns, window, loose=loose_in is not None)
 
     def _chunk(self, batch: Batch, record: Record, numbers: Any, slots: Any) -> Chunk:
         return Chunk(
@@ -182,73 +171,27 @@ class Scope:
         raise_windows(source, (self.sources.table["flags"] & c.SOURCE_ORDERED) != 0, last, window)
         return window
 
-    def _hold(self, chunk: Chunk, rows: Any, seq: Any, time_ns: Any, window: Any, loose: bool) -> None:
-        """Put rows into their windows."""
-        if not len(rows):
-            return
-        source = chunk.source_of[chunk.batch.data["source"][rows]]
-        for number, part in split(
-            chunk, rows.astype(np.int32), source, seq[rows], time_ns[rows], window, loose
-        ):
-            self._bucket(number).append(part)
-        self._holds(len(rows))
-
-    def _bucket(self, window: int) -> list[Part]:
-        """The rows of a window, which is opened if need be."""
-        bucket = self.buckets.get(window)
-        if bucket is None:
-            bucket = self.buckets[window] = []
-            heapq.heappush(self._order, window)
-            self.policies.setdefault(window, self.policy_version)
-        return bucket
-
-    def _holds(self, rows: int) -> None:
-        self.held += rows
-        self.budget.rows += rows
-
     def _open_window(self, time: Any) -> int:
         """The window open at this place in the log."""
         if self.released_to is not None:
             return self.released_to // self.settings.window_ns
-        if self.buckets:
-            return min(self.buckets)
+        if self.held.first is not None:
+            return self.held.first
         return int(time.min()) // self.settings.window_ns
 
     def _late(self, batch: Batch, rows: Any, reason: str) -> list[Output]:
-        """Rows that can't be merged any more, as records of the topic `late`."""
+        """Rows that can't be merged any more."""
         self.late += len(rows)
         self.count("late", len(rows), reason)
-        out = []
-        for cut in range(0, len(rows), LATE_ROWS_MAX):
-            part = select(batch, rows[cut : cut + LATE_ROWS_MAX])
-            headers = (
-                ("tt-family", batch.family.encode()),
-                ("tt-count", str(part.count).encode()),
-                ("tt-scope", self.name.encode()),
-                ("tt-reason", reason.encode()),
-            )
-            out.append(Output("late", self.name.encode(), encode_batch(part), headers))
-        return out
+        return list(late_records(batch, rows, self.name, reason))
 
     def shed(self) -> list[Output]:
         """Too many rows are held: the source furthest ahead loses those of its last window to `late`."""
-        out: list[Output] = []
-        last = max(self.buckets)
-        parts = canonical(self.buckets.pop(last))
-        newest = max(int(part.time_ns.max()) for part in parts)
-        by_name = self.sources.name_order()
-        ahead = np.concatenate([part.source[part.time_ns == newest] for part in parts])
-        furthest = ahead[by_name[ahead].argmax()]
-        for part in parts:
-            mine = part.source == furthest
-            if mine.any():
-                out += self._late(part.chunk.batch, np.sort(part.rows[mine]).astype(np.int64), "future")
-                self._holds(-int(mine.sum()))
-            if not mine.all():
-                self._bucket(last).append(part.only(~mine))
-        if last not in self.buckets:
-            self.policies.pop(last, None)
-        return out
+        return [
+            output
+            for chunk, rows in self.held.shed(self.sources)
+            for output in self._late(chunk.batch, rows, "future")
+        ]
 
     # Release
 
@@ -261,13 +204,7 @@ class Scope:
         length = self.settings.window_ns
         next_end = None if self.released_to is None else self.released_to + length
         limit, past = self.gate.limit(self.sources, self.clocks, now_ms, next_end, flush)
-        while self._order:
-            window = self._order[0]
-            if window not in self.buckets:
-                heapq.heappop(self._order)
-                continue
-            if (window + 1) * length > limit:
-                break
+        while (window := self.held.first) is not None and (window + 1) * length <= limit:
             yield from self._release(window, past)
         if 0 < limit < NEVER:
             end = limit // length * length
@@ -275,7 +212,7 @@ class Scope:
                 if self.released_to is not None:
                     yield self._progress(end)
                 self.released_to = end
-        if self._finished(now_ms) and not self.buckets:
+        if self._finished(now_ms) and not self.held:
             yield from self._close()
 
     def _join(self, now_ms: int, flush: bool) -> bool:
@@ -308,17 +245,8 @@ class Scope:
     def _release(self, window: int, past: dict[str, int]) -> Iterator[Output]:
         length = self.settings.window_ns
         start, end = window * length, (window + 1) * length
-        parts = canonical(self.buckets.pop(window))
-        version = self.policies.pop(window)
-        reach = window + self._lookahead()
-        near = range(window + 1, reach + 1) if reach - window < len(self.buckets) else sorted(self.buckets)
-        ahead = [
-            part
-            for later in near
-            if later <= reach and later in self.buckets
-            for part in canonical(self.buckets[later])
-            if len(part.endpoints)
-        ]
+        parts, version = self.held.take(window)
+        ahead = self.held.after(window, window + self._lookahead())
         done = release(
             parts, ahead, self.past, start, end, self.sources, self.clocks, self.groups, self.settings
         )
@@ -327,13 +255,13 @@ class Scope:
         for k, part in enumerate(parts):
             mine = stays[done.window.part_start[k] : done.window.part_start[k + 1]]
             if mine.any():
-                self._bucket(window + 1).append(part.only(mine))
+                self.held.put(window + 1, part.only(mine))
         left = int(done.leaves.sum())
-        self._holds(-left)
+        self.held.count(-left)
         self.released_to = end
         for reason, number in past.items():
             self.count("released_past", number, reason)
-        self._tell(done.edges)
+        self._told(done.edges)
         self.count("windows", 1)
         self.count("events_out", left)
         yield from self._records(done, done.edges, start, end, sum(past.values()), version)
@@ -388,45 +316,34 @@ class Scope:
         length = self.settings.window_ns
         start = self.released_to if self.released_to is not None else 0
         edges = give_up(self.past, self.sources, self.clocks, self.settings)
-        self._tell(edges)
+        self._told(edges)
         end = start
         if len(edges):
             end = start + length
-            yield from self._records(None, edges, start, end, 0, self.policy_version)
+            yield from self._records(None, edges, start, end, 0, self.held.policy)
         self.closed = True
         self.released_to = end
         yield self._progress(end)
         self.count("scopes_closed", 1)
 
-    def _tell(self, edges: Edges) -> None:
+    def _told(self, edges: Edges) -> None:
         self.unmatched += edges.unmatched
         self.incomplete += edges.incomplete
-        self.count("edges_unrepaired", edges.unrepaired)
-        self.count("contradictions", edges.contradictions)
-        self.count("collectives_incomplete", edges.incomplete)
-        self.count("collectives_unknown", edges.unknown)
-        for kind in c.EdgeKind:
-            name = kind.name.lower()
-            self.count("inversions_raw", int(edges.inversions_raw[kind]), name)
-            self.count("inversions_after", int(edges.inversions_after[kind]), name)
-            for verdict in c.Verdict:
-                self.count("edges", int(edges.verdicts[kind, verdict]), name, verdict.name.lower())
-            for side, role in enumerate(("cause", "effect")):
-                self.count("unmatched", int(edges.unmatched[kind, side]), name, role)
+        edges.count(self.count)
 
     def _tidy(self) -> None:
         """Keep internal tables from growing for ever. Each look costs as much as they hold, so it has to pay."""
         if len(self.strings.texts) > self._strings_max:
-            self.strings.compact([*(chunk.strings for chunk in self._chunks()), self.past["group"]])
+            self.strings.compact([*(chunk.strings for chunk in self.held.chunks()), self.past["group"]])
             self._strings_max = max(STRINGS_MAX, 2 * len(self.strings.texts))
         if len(self.clocks) > self._clocks_max:
-            used = [self.sources.table["clock"], self.past["clock"], *(ch.clock_of for ch in self._chunks())]
+            used = [
+                self.sources.table["clock"],
+                self.past["clock"],
+                *(ch.clock_of for ch in self.held.chunks()),
+            ]
             new = self.clocks.compact(np.concatenate(used).astype(np.int64))
             for array in used:
                 array[:] = np.where(array < 0, -1, new[array])
             self.tables.forget()
             self._clocks_max = max(CLOCKS_MAX, 2 * len(self.clocks))
-
-    def _chunks(self) -> list[Chunk]:
-        """Every record of which rows are held."""
-        return list({id(p.chunk): p.chunk for parts in self.buckets.values() for p in parts}.values())

@@ -185,7 +185,8 @@ class Sources:
         slot = self.table["clock"]
         if not len(clocks):
             return np.ones(len(slot), np.bool_)
-        return (slot < 0) | ~clocks["placed"][np.where(slot < 0, 0, slot)]
+        out: NDArray[np.bool_] = (slot < 0) | ~clocks["placed"][np.where(slot < 0, 0, slot)]
+        return out
 
     def dump(self) -> tuple[Any, dict[str, Any]]:
         """State for a snapshot: JSON part and arrays."""

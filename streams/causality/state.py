@@ -12,7 +12,7 @@ from streams.clock.book import ClockBook
 
 PLAIN = (
     "released_to", "closed", "joined", "opened", "expected_ranks", "expected_hosts", "expected_sources", "first_ms",
-    "last_ms", "policy_version", "late", "duplicates", "gaps", "incomplete", "first_offset", "last_offset",
+    "last_ms", "late", "duplicates", "gaps", "incomplete", "first_offset", "last_offset",
 )  # fmt: skip
 
 
@@ -32,7 +32,8 @@ def _dump(place: int, scope: Scope, arrays: dict[str, Any]) -> dict[str, Any]:
         "name": scope.name,
         "plain": {name: getattr(scope, name) for name in PLAIN},
         "deadline_ms": scope.gate.deadline_ms,
-        "policies": sorted(scope.policies.items()),
+        "policy": scope.held.policy,
+        "policies": sorted(scope.held.policies.items()),
         "sources": sources_meta,
         "clocks": clocks_meta,
         "strings": scope.strings.texts,
@@ -54,7 +55,8 @@ def load(
         for name in PLAIN:
             setattr(scope, name, meta["plain"][name])
         scope.gate.deadline_ms = meta["deadline_ms"]
-        scope.policies = dict(meta["policies"])
+        scope.held.policy = meta["policy"]
+        scope.held.policies = dict(meta["policies"])
         scope.sources = Sources.load(meta["sources"], mine["sources"])
         scope.clocks = ClockBook.load(meta["clocks"], mine["clocks"])
         for text in meta["strings"]:

@@ -195,7 +195,7 @@ class ClockBook:
         array["growth_ppb"][slot] = growth_sum
         return slot
 
-    def bound_at(self, slots: NDArray[np.generic], t_ns: I64) -> I64:
+    def bound_at(self, slots: NDArray[np.integer[Any]], t_ns: I64) -> I64:
         """Greatest error against TAI of stamps by slot and time (TAI); UNKNOWN where there is none."""
         if not self._size:
             return np.full(len(slots), UNKNOWN)

@@ -23,8 +23,8 @@ from schemas import columns as c
 from schemas import topics
 from schemas.batch import Batch
 from schemas.codec import decode_batch, decode_record
-from schemas.errors import BrokerAway, MissingTopic
 from schemas.draft import Draft, control
+from schemas.errors import BrokerAway, MissingTopic
 from schemas.pack import Head, SeqBook, Source
 from schemas.records import DeadLetter
 from schemas.time import ClockState

@@ -11,9 +11,9 @@ from producers.transport import Done, Headers
 from schemas import columns as c
 from schemas.batch import Batch, select
 from schemas.codec import decode_batch
+from schemas.draft import Draft, control
 from schemas.errors import BrokerAway, TempoError
 from schemas.flat import Array
-from schemas.draft import Draft, control
 from schemas.pack import Head, SeqBook, Source
 from schemas.time import ClockState
 
