@@ -119,9 +119,9 @@ def forward(
                 for p in range(points):
                     if not done[p] and inner[p] == 0:
                         heapq.heappush(heap, rank[p] * points + p)
-            v = np.int64(heapq.heappop(heap) % points)
+            v = int(heapq.heappop(heap) % points)
             while done[v]:
-                v = np.int64(heapq.heappop(heap) % points)
+                v = int(heapq.heappop(heap) % points)
             given_up += waiting[v]
             done[v] = True
             for k in range(effect_start[v], effect_start[v + 1]):  # the causes of its joins that are known
