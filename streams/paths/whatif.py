@@ -34,7 +34,7 @@ MODES: Final = ("ecmp", "static", "flowlet", "spray", "rehash", "qp-scale", "rer
 FLOWLETS: Final = 16
 MTU: Final = 4096
 PROPOSED: Final = 1000  # flows with a proposed port named in a report
-EXACT_REFILLS: Final = 4_000_000  # flows × entries up to which every completion is a refill of its own
+EXACT_REFILLS: Final = 200_000_000  # flows × entries up to which every completion is a refill of its own
 GRAIN: Final = 0.01
 FLOWS_TIMED: Final = 200_000  # beyond, completion is not computed
 
