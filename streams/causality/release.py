@@ -28,6 +28,7 @@ from streams.causality.settings import MergeSettings
 from streams.causality.sources import DEVICE_ROWS, Sources
 from streams.clock.book import ClockBook
 from streams.kernels import match
+from streams.kernels.relax import relax
 from streams.kernels.repair import forward
 
 Array = NDArray[Any]
@@ -94,7 +95,7 @@ def release(
     found = e.match_endpoints(all_endpoints(own, ahead, past))
     ends = found.ends
     tie = (sources.name_order()[ends["source"]].astype(np.int64) << SEQ_BITS) + ends["seq"]
-    order, given_up = _repair(window, sources, found, tie, start_ns)
+    order, given_up = _repair(window, sources, found, start_ns)
     order_ns, order_end_ns = order[0::2], order[1::2]
     mine = ends["state"] == e.OWN
     ends["order_ns"][mine] = order_ns[ends["row"][mine]]
@@ -147,7 +148,7 @@ def _remember_tails(window: Window, sources: Sources, order_end_ns: I64, leaves:
     table["tail_device"][of] = _device_rows(window, sources, last)
 
 
-def _repair(window: Window, sources: Sources, found: e.Matches, tie: I64, floor_ns: int) -> tuple[I64, int]:
+def _repair(window: Window, sources: Sources, found: e.Matches, floor_ns: int) -> tuple[I64, int]:
     """Repaired points (2 x rows) of the window, and constraints given up in cycles."""
     ends = found.ends
     length = window.length_ns
@@ -177,42 +178,11 @@ def _repair(window: Window, sources: Sources, found: e.Matches, tie: I64, floor_
     fixed = ~own_member & is_cause
     np.maximum.at(constant, of_join[fixed], ends["order_ns"][found.member[fixed]])
     lower[1::2] = np.maximum(lower[1::2], lower[0::2] + length)
-    if _in_order(window, found, tie, lower, length, edge_from, edge_to, point_out):
-        return lower, 0
-    return forward(
+    constraints = (
         lower, length, window.chain, edge_from, edge_to, found.member_start, point_in, point_out, constant
-    )
-
-
-def _in_order(
-    window: Window,
-    found: e.Matches,
-    tie: I64,
-    lower: I64,
-    length: I64,
-    edge_from: I64,
-    edge_to: I64,
-    point_out: I64,
-) -> bool:
-    """Whether the lower bounds already satisfy every constraint, as they do when no clock errs."""
-    begin, end = lower[0::2], lower[1::2]
-    before = np.where(window.chain == 2, np.roll(end, 1), np.roll(begin, 1))
-    if ((window.chain != 0) & (begin < before)).any() or (end < begin + length).any():
-        return False
-    if (lower[edge_to] < lower[edge_from] + 1).any():
-        return False
-    mine = found.ends["state"][found.member] == e.OWN
-    row = found.ends["row"][found.member]
-    value = np.where(
-        mine, begin[np.where(mine, row, 0)] if len(begin) else 0, found.ends["order_ns"][found.member]
-    )
-    best = e.other_causes(found, value, tie[found.member])
-    check = (point_out >= 0) & (best >= 0)
-    if not check.any():
-        return True
-    by_end = np.empty(len(found.ends["key"]), np.int64)
-    by_end[found.member] = value
-    return bool((lower[point_out[check]] > by_end[best[check]]).all())
+    )  # fmt: skip
+    value, done = relax(*constraints)
+    return (value, 0) if done else forward(*constraints)
 
 
 def _binding(
