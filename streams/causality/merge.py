@@ -105,6 +105,12 @@ class MergeTask:
         return scope
 
     def _data(self, batch: Batch, record: Record) -> list[Output]:
+        if not batch.table_len("src"):  # it says no more than that its publisher lives
+            self._count("batches_in", 1, batch.family)
+            if batch.scope in self._scopes:
+                self._scopes[batch.scope].heard(record)
+                self._scopes[batch.scope].sources.heard(batch, record.append_ms)
+            return []
         scope = self._scopes.get(batch.scope) or self._new_scope(batch.scope)
         out = scope.accept(batch, record)
         self._scopes[scope.name] = scope
