@@ -4,10 +4,10 @@ In a collective in which everybody depends on everybody, the last to arrive is t
 shortest, and each other member waited for the difference. That is read on one clock each, so wrong clocks
 cannot mislead it.
 
-The last to arrive may itself be a victim: if its previous collective was another one than most members', and
-it waited there for at least half of what it now makes others wait, it is not blamed here: whoever was late
-there is blamed there. (Where all come from the same collective, all left it together, and that wait explains
-nothing.)
+The last to arrive may itself be a victim, which came late out of another collective. What it did itself is the
+time from the end of its previous collective to its begin in this one, on its own clock again. Only if that is
+longer than the median member's, by 20 µs and 5 % of the time between its collectives, is it blamed, and for no
+more than that; else whoever it waited for is blamed there.
 
 A rank is a straggler when it is blamed far more often than chance: over its last collectives (exponential
 memory of 64), blamed k of n where the sizes of the collectives make µ expected. A rank that is slow for one
@@ -19,11 +19,13 @@ median member must be at least 5 % of the time between its collectives and 20 µ
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streams.arrays import Table
 from streams.diagnosis.claims import STRAGGLER, Claim
 from streams.diagnosis.window import Collectives, Directory, WindowEdges
 
+I64 = NDArray[np.int64]
 MEMORY = 1 - 1 / 64
 TRIAL = 4  # collectives that count as one independent trial
 P_MAX_LOG = -np.log(1e-6)
@@ -31,7 +33,6 @@ COST_SHARE_MIN = 0.05
 COST_NS_MIN = 20_000
 COLLECTIVES_MIN = 8
 MEMBERS_MIN = 3
-CHAIN_SHARE = 0.5
 VICTIMS_MAX = 8
 
 
@@ -43,46 +44,62 @@ class Stragglers:
             took_part=(np.float64, 0.0),
             blamed=(np.float64, 0.0),
             expected=(np.float64, 0.0),
-            cost_ns=(np.float64, 0.0),  # mean of what the median member waited when this one was blamed
+            cost_ns=(np.float64, 0.0),  # mean of what it cost the median member when it was blamed
             period_ns=(np.float64, 0.0),  # mean time between two collectives of the member
-            last_end_ns=(np.int64, 0),
-            last_wait_ns=(np.int64, 0),
-            last_collective=(np.int64, -1),
+            own_end_ns=(np.int64, 0),  # end of its last collective, on its own clock
             since_ns=(np.int64, 0),  # end of the first collective of the present run of blame
             misses=(np.int64, 0),  # collectives since it was last blamed
         )
-        self.collectives = 0
         self.latest: dict[int, dict[str, Any]] = {}  # evidence of the last blame, by member
 
     def update(self, edges: WindowEdges, found: Collectives, directory: Directory) -> list[Claim]:
         """Take a window's collectives; gives the stragglers of this moment."""
         if (missing := len(directory.members) - len(self.table)) > 0:
             self.table.grow(missing)
+        before = self._ends_before(edges, found)
         for k in range(len(found)):
-            rows = found.row[found.start[k] : found.start[k + 1]]
+            part = slice(found.start[k], found.start[k + 1])
+            rows = found.row[part]
             if len(rows) >= MEMBERS_MIN:
-                self._one(edges, rows, int(found.end_ns[k]), directory, int(found.group[k]))
+                self._one(edges, rows, before[part], int(found.end_ns[k]), directory, int(found.group[k]))
         return self._claims(directory)
 
-    def _one(self, edges: WindowEdges, rows: Any, end_ns: int, directory: Directory, group: int) -> None:
+    def _ends_before(self, edges: WindowEdges, found: Collectives) -> I64:
+        """For each entry of `found.row`, the end of its member's collective before, 0 if there is none.
+
+        In the order of the member's own clock: that of collectives of different groups is as good as clocks are.
+        """
+        member, end = edges.effect[found.row], edges.effect_ns[found.row]
+        order = np.lexsort((end, member))
+        first = np.append(True, np.diff(member[order]) != 0)[: len(order)]
+        last = np.append(first[1:], True)[: len(order)]
+        before = np.empty(len(order), np.int64)
+        before[order] = np.where(first, self.table["own_end_ns"][member[order]], np.roll(end[order], 1))
+        self.table["own_end_ns"][member[order][last]] = end[order][last]
+        return before
+
+    def _one(
+        self, edges: WindowEdges, rows: I64, before: I64, end_ns: int, directory: Directory, group: int
+    ) -> None:
         t = self.table
         members = edges.effect[rows]  # shortest own duration first
         wait = edges.duration_ns[rows] - edges.duration_ns[rows[0]]
         last = int(members[0])
-        cost = int(np.median(wait[1:]))
-        before = t["last_collective"][members]
-        elsewhere = np.mean(before[1:] != before[0]) > 0.5
-        victim = before[0] >= 0 and elsewhere and t["last_wait_ns"][last] >= CHAIN_SHARE * max(cost, 1)
-        period = np.where(t["last_end_ns"][members] > 0, end_ns - t["last_end_ns"][members], 0)
-        known = period > 0
-        old = t["period_ns"][members]
-        mean = np.where(old > 0, old * MEMORY + period * (1 - MEMORY), period)
-        t["period_ns"][members] = np.where(known, mean, old)
+        cost = median = int(np.median(wait[1:]))
+        end = edges.effect_ns[rows]
+        known = before > 0
+        work = end - edges.duration_ns[rows] - before
+        period = t["period_ns"][members]
+        mean = np.where(period > 0, period * MEMORY + (end - before) * (1 - MEMORY), end - before)
+        t["period_ns"][members] = np.where(known, mean, period)
         t["took_part"][members] = t["took_part"][members] * MEMORY + 1
         t["expected"][members] = t["expected"][members] * MEMORY + 1 / len(members)
         t["blamed"][members] *= MEMORY
         t["misses"][members] += 1
-        if cost >= COST_NS_MIN and not victim:
+        others = known[1:]
+        if known[0] and others.any():
+            cost = min(cost, int(work[0] - np.median(work[1:][others])))
+        if cost >= max(COST_NS_MIN, COST_SHARE_MIN * t["period_ns"][last]):
             t["blamed"][last] += 1
             mean = t["cost_ns"][last]
             t["cost_ns"][last] = cost if mean == 0 else mean * MEMORY + cost * (1 - MEMORY)
@@ -95,13 +112,9 @@ class Stragglers:
                 "group": directory.groups.names[group],
                 "longest_wait": directory.members.names[int(members[most])],
                 "longest_wait_ns": int(wait[most]),
-                "median_wait_ns": cost,
+                "median_wait_ns": median,
                 "victims": [directory.members.names[int(m)] for m in members[:0:-1][:VICTIMS_MAX]],
             }
-        t["last_end_ns"][members] = end_ns
-        t["last_wait_ns"][members] = wait
-        t["last_collective"][members] = self.collectives
-        self.collectives += 1
 
     def _claims(self, directory: Directory) -> list[Claim]:
         t = self.table
@@ -137,13 +150,9 @@ class Stragglers:
 
     def dump(self) -> tuple[Any, dict[str, Any]]:
         """For a snapshot: JSON part and arrays."""
-        return [
-            self.collectives,
-            [[member, found] for member, found in self.latest.items()],
-        ], self.table.dump()
+        return [[member, found] for member, found in self.latest.items()], self.table.dump()
 
     def load(self, meta: Any, arrays: dict[str, Any]) -> None:
         """From `dump`."""
-        self.collectives = meta[0]
-        self.latest = dict(meta[1])
+        self.latest = dict(meta)
         self.table.load(arrays)

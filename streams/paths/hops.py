@@ -143,6 +143,6 @@ def report_bytes(hops: Hops) -> tuple[I64, I64]:
 
 
 def redirected(hops: Hops) -> Any:
-    """By hop: whether a changed destination port asked for INT, so that the path may not be the flow's own."""
+    """By hop: whether a changed destination port asked for INT: the path may not be the flow's own then."""
     flags = hops.column["report_flags"]
     return (flags != c.NULL_I64) & ((flags & c.ReportFlag.REDIRECTED) != 0)
