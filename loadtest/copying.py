@@ -21,6 +21,7 @@ from tempotrace.runtime.reading import READING
 from tempotrace.runtime.runner import RunnerSettings
 
 MESSAGES_PER_CALL: Final = 500
+POLL_SECONDS: Final = 0.02
 ANSWER_SECONDS_MAX: Final = 30.0
 
 
@@ -59,7 +60,7 @@ def copy(
         while moved[1] < records:
             if stop.is_set():
                 return None
-            for message in consumer.consume(MESSAGES_PER_CALL, rhythm.poll_seconds):
+            for message in _some(consumer):
                 if _ended(message):
                     break
                 if not begun:
@@ -107,11 +108,13 @@ def read(
         while not at_end:
             if stop.is_set():
                 return None
-            for message in consumer.consume(MESSAGES_PER_CALL, 0.02):
+            before = moved[1]
+            for message in _some(consumer):
                 at_end = _ended(message)
                 if at_end:
                     break
                 _note(message, moved)
+            if moved[1] > before:
                 watch.lap()
     _, records, size = moved
     return watch.measured(Amounts(events, records, 0, size, 0))
@@ -120,10 +123,12 @@ def read(
 @contextmanager
 def _reader(kafka: Mapping[str, str], group: str, source: str, watch: Stopwatch) -> Iterator[Consumer]:
     """A member of a group that reads a topic from its start; the watch starts when it has its partitions."""
-    settings: dict[str, Any] = {**kafka, **READING, "group.id": group, "auto.offset.reset": "earliest"}
-    consumer = Consumer(settings)
+    consumer = Consumer({**kafka, **READING, "group.id": group})
 
     def assigned(own: Consumer, partitions: list[TopicPartition]) -> None:
+        # From an offset, as the runner does: to look up where a partition begins is part of the start.
+        for each in partitions:
+            each.offset = own.get_watermark_offsets(each, ANSWER_SECONDS_MAX)[0]
         watch.start()
         own.assign(partitions)
 
@@ -132,6 +137,12 @@ def _reader(kafka: Mapping[str, str], group: str, source: str, watch: Stopwatch)
         yield consumer
     finally:
         consumer.close()
+
+
+def _some(consumer: Consumer) -> list[Message]:
+    """Wait for a message, then take all that are there: to wait for a full list would cost a pause each time."""
+    first = consumer.poll(POLL_SECONDS)
+    return [] if first is None else [first, *consumer.consume(MESSAGES_PER_CALL, 0)]
 
 
 @contextmanager

@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 
 LIMITS: Final = {
-    "copy": "events to another topic, in transactions, with nothing done to them: no stage that writes as "
-    "much can be faster here",
-    "read": "merged, read and dropped: no stage that reads it can be faster here",
+    "copy": "events to another topic, in transactions, with nothing done to them: what a stage that writes as "
+    "much pays at least",
+    "read": "merged, read and dropped: what any reader of it pays at least",
     "merge-memory": "decoded, merged and encoded on one core, without Kafka",
 }
 BUSY: Final = 0.5  # load average, as a share of the cores, above which rates say little
