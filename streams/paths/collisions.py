@@ -17,7 +17,7 @@ from schemas.flow import address_text
 from streams.paths.demand import Flows
 from streams.paths.fabric import Fabric
 from streams.paths.maxmin import Paths, fair_rates
-from streams.paths.sums import summed
+from streams.paths.sums import order_by, summed
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -69,7 +69,7 @@ def sharing(fabric: Fabric, flows: Flows, paths: Paths) -> Sharing:
 def summary(fabric: Fabric, flows: Flows, paths: Paths, found: Sharing) -> dict[str, Any]:
     """As the field `collisions` of a report: totals, the worst links and their flows, jobs and tenants."""
     worst = found.links[:WORST]
-    order = np.argsort(paths.link, kind="stable")
+    order = order_by(paths.link, len(fabric.links))
     low = np.searchsorted(paths.link[order], worst)
     high = np.searchsorted(paths.link[order], worst, "right")
     rows = []
@@ -123,10 +123,14 @@ def by_job(flows: Flows, paths: Paths, found: Sharing) -> list[dict[str, Any]]:
     lost = summed(flows.job, flows.bytes * found.loss, jobs)
     most = np.zeros(jobs)
     np.maximum.at(most, flows.job, found.loss)
-    use = np.isin(paths.link, found.links) & found.elephant[paths.flow]
-    pairs = np.unique(np.stack((paths.link[use].astype(np.int64), flows.job[paths.flow[use]])), axis=1)
-    per_link = np.bincount(pairs[0], minlength=1)
-    shared = np.bincount(pairs[1][per_link[pairs[0]] > 1], minlength=jobs)
+    hit = np.zeros(len(found.load), np.bool_)
+    hit[found.links] = True
+    use = hit[paths.link] & found.elephant[paths.flow]
+    link, job = np.divmod(
+        np.unique(paths.link[use].astype(np.int64) * jobs + flows.job[paths.flow[use]]), jobs
+    )
+    per_link = np.bincount(link, minlength=1)
+    shared = np.bincount(job[per_link[link] > 1], minlength=jobs)
     rows = [
         {
             "tenant": tenant, "job": job, "flows": int(count[k]), "bytes": float(size[k]),

@@ -78,7 +78,7 @@ class LayerSpread:
     by_bytes: Spread
     fim: F64  # by group, by flows
     fim_null: F64
-    load: F64  # flows on each slot of these groups, one group after the other
+    idle: list[tuple[int, float, float]]  # links without load: (link, expected keys, p)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +102,8 @@ def used_links(groups: Groups, entries: Entries) -> I64:
 
 def layer_entries(groups: Groups, entries: Entries, layer: int) -> _Layer | None:
     """The entries of a layer's groups that have a choice and carry flows; None if there are none."""
+    if not ((groups.layer == layer) & (groups.size > 1)).any():
+        return None
     carries = np.bincount(groups.of_slot[entries.slot], minlength=len(groups)) > 0
     chosen = np.flatnonzero((groups.layer == layer) & (groups.size > 1) & carries)
     if not len(chosen):
@@ -169,7 +171,7 @@ def layer_spread(
     )
     return LayerSpread(
         groups.layers[layer], part.group, len(even[0]), float(loads[0].sum()), float(loads[1].sum()),
-        spreads[0], spreads[1], each, _null_by_group(part, units), loads[0],
+        spreads[0], spreads[1], each, _null_by_group(part, units), _idle(part, units, loads[0]),
     )  # fmt: skip
 
 
@@ -305,26 +307,21 @@ def _null_by_group(part: _Layer, units: tuple[I64, I64] | None) -> F64:
     return out
 
 
-def idle_links(
-    groups: Groups, entries: Entries, layer: int, unit: I64
-) -> list[tuple[int, int, float, float]]:
-    """Links without load though keys were hashed over their group: (group, link, expected flows, p).
+def _idle(part: _Layer, units: tuple[I64, I64] | None, load: F64) -> list[tuple[int, float, float]]:
+    """Links without load though keys were hashed over their groups: (link, expected keys, p), least p first.
 
-    p is the chance (1 − w)^K that no key fell on the link, by Holm over all links of the layer.
+    p is the chance Π (1 − w)^K over the link's groups that no key fell on it, by Holm over the layer's links.
     """
-    part = layer_entries(groups, entries, layer)
-    if part is None or not entries.whole:
+    if units is None:
         return []
-    keys = np.bincount(_units(part, unit)[1], minlength=len(part.group))[part.of_slot]
-    load = summed(part.slot, part.share, len(part.link))
-    empty = np.flatnonzero(load == 0)
-    chance = holm((1 - part.weight[empty]) ** keys[empty], len(part.link))
-    rows = zip(empty.tolist(), chance.tolist(), strict=True)
-    out = [
-        (int(part.group[part.of_slot[s]]), int(part.link[s]), float(keys[s] * part.weight[s]), p)
-        for s, p in rows
-    ]
-    return sorted(out, key=lambda row: row[3])
+    links, which = np.unique(part.link, return_inverse=True)
+    keys = np.bincount(units[1], minlength=len(part.group))[part.of_slot]
+    empty = np.flatnonzero(summed(which, load, len(links)) == 0)
+    expected = summed(which, keys * part.weight, len(links))[empty]
+    chance = np.exp(summed(which, keys * np.log1p(-np.minimum(part.weight, 1 - 1e-15)), len(links))[empty])
+    p = holm(chance, len(links))
+    order = np.argsort(p, kind="stable")
+    return list(zip(links[empty][order].tolist(), expected[order].tolist(), p[order].tolist(), strict=True))
 
 
 def holm(p: F64, tests: int | None = None) -> F64:

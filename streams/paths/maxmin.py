@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from streams.kernels.fair import fill
 from streams.paths.route import Entries
-from streams.paths.sums import summed
+from streams.paths.sums import order_by, summed
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -78,7 +78,7 @@ def fair_rates(paths: Paths, flows: int, capacity: F64) -> tuple[F64, I64]:
     A flow without entries has rate inf and limit −1.
     """
     links = len(capacity)
-    order = np.argsort(paths.link, kind="stable")
+    order = order_by(paths.link, links)
     return fill(
         np.searchsorted(paths.flow, np.arange(flows + 1)),
         paths.link,

@@ -147,7 +147,8 @@ def _binomial(x: I64, n: I64, p: float) -> F64:
     at = np.where(inside, x, 0)
     rest = np.where(inside, n - at, 0)
     log = log_factorial(np.asarray(n)) - log_factorial(at) - log_factorial(rest)
-    return np.where(inside, np.exp(log + at * math.log(p) + rest * math.log1p(-p)), 0.0)
+    chance: F64 = np.exp(np.where(inside, log + at * math.log(p) + rest * math.log1p(-p), -np.inf))
+    return chance
 
 
 def exact_work(keys: int, links: int) -> int:

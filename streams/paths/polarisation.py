@@ -60,31 +60,26 @@ class Polarisation:
 
 
 def polarisation(groups: Groups, entries: Entries, unit: I64) -> Polarisation:
-    """Tests of every (sender, switch, group) where both had a choice. `unit` is the distinct key of each
-    flow.
+    """Tests of every (sender, switch, group) where both had a choice. `unit`: each flow's distinct key.
 
     Flows that are split over links are left out: their choice is no hash's.
     """
     pair = _pairs(groups, entries)
-    before, after = entries.slot[pair], entries.slot[pair + 1]
+    before, after = entries.slot[pair].astype(np.int64), entries.slot[pair + 1].astype(np.int64)
     # One key counts once, however many flows share it.
-    keys = np.stack((unit[entries.flow[pair]], before, after))
-    order = np.lexsort(keys)
-    new = (
-        np.append(True, (np.diff(keys[:, order], axis=1) != 0).any(axis=0))
-        if len(order)
-        else np.empty(0, bool)
-    )
-    keep = order[new]
-    before, after = before[keep], after[keep]
-    sender, group = (
-        groups.node[groups.of_slot[before]].astype(np.int64),
-        groups.of_slot[after].astype(np.int64),
-    )
+    number = unit[entries.flow[pair]]
+    if int(unit.max(initial=0)) + 1 < len(unit):
+        order = np.lexsort((number, before, after))
+        keys = np.stack((number, before, after))[:, order]
+        keep = order[np.append(True, (np.diff(keys, axis=1) != 0).any(axis=0))[: len(order)]]
+        before, after = before[keep], after[keep]
+    sender = groups.node[groups.of_slot[before]].astype(np.int64)
+    group = groups.of_slot[after].astype(np.int64)
     link = groups.link[before].astype(np.int64)
-    cell = np.unique(np.stack((sender, link, group)), axis=1, return_inverse=True)
-    tests, which = cell[0], cell[1].ravel()
-    return _tested(groups, tests, which, after, groups.of_slot[before])
+    # A link has one sender, so (link, group) tells the tests apart.
+    cell, first, which = np.unique(link * len(groups) + group, return_index=True, return_inverse=True)
+    tests = np.stack((sender[first], cell // len(groups), cell % len(groups)))
+    return _tested(groups, tests, which, after, groups.of_slot[before].astype(np.int64))
 
 
 def _pairs(groups: Groups, entries: Entries) -> I64:

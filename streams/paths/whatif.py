@@ -103,9 +103,8 @@ def _words(model: HashModel) -> str:
     return f"{model.kind} over {fields}, {model.mapping}, offset {model.offset}, {by[model.seed_by]}"
 
 
-def layers_of(case: Case, rng: np.random.Generator) -> list[LayerSpread]:
+def layers_of(case: Case, unit: I64, rng: np.random.Generator) -> list[LayerSpread]:
     """The spread of every layer in which a flow has a choice, in order of the fabric's layers."""
-    unit = case.flows.units(case.model.fields)
     found = (
         imbalance.layer_spread(
             case.fabric.groups,
@@ -125,14 +124,14 @@ def report(case: Case, rng: np.random.Generator, mtu: int = MTU) -> dict[str, An
     """All figures of a case, as JSON: see CONTRACTS.md §10 for `layers`, `collisions`, `polarisation`."""
     fabric, flows = case.fabric, case.flows
     unit = flows.units(case.model.fields)
-    layers = layers_of(case, rng)
+    layers = layers_of(case, unit, rng)
     paths = paths_of(case.entries, fabric.groups.link)
     found = collisions.sharing(fabric, flows, paths)
     tests = polarisation.polarisation(fabric.groups, case.entries, unit)
     out: dict[str, Any] = {
         "mode": case.mode, "routing": case.routing, "flows": len(flows), "bytes": float(flows.bytes.sum()),
         "keys": len(np.unique(unit)),
-        "layers": [_layer_row(case, layer, unit) for layer in layers], "forced": _forced(case, layers),
+        "layers": [_layer_row(case, layer) for layer in layers], "forced": _forced(case, layers),
         "collisions": collisions.summary(fabric, flows, paths, found),
         "polarisation": polarisation.summary(fabric.groups, tests, fabric.nodes),
         "completion": completion(case, paths, mtu),
@@ -142,11 +141,9 @@ def report(case: Case, rng: np.random.Generator, mtu: int = MTU) -> dict[str, An
     return out
 
 
-def _layer_row(case: Case, layer: LayerSpread, unit: I64) -> dict[str, Any]:
+def _layer_row(case: Case, layer: LayerSpread) -> dict[str, Any]:
     groups, names = case.fabric.groups, case.fabric.nodes
     excess = np.argsort(-(layer.fim - np.nan_to_num(layer.fim_null)), kind="stable")[: imbalance.WORST]
-    number = groups.layers.index(layer.name)
-    idle = imbalance.idle_links(groups, case.entries, number, unit)
     return {
         "layer": layer.name,
         "groups": len(layer.groups),
@@ -165,15 +162,10 @@ def _layer_row(case: Case, layer: LayerSpread, unit: I64) -> dict[str, Any]:
             for g in excess.tolist()
         ],
         "idle_links": [
-            {
-                "link": case.fabric.link_name(link),
-                "switch": names[int(groups.node[g])],
-                "expected": flows,
-                "p": p,
-            }
-            for g, link, flows, p in idle[: imbalance.WORST]
+            {"link": case.fabric.link_name(link), "expected": flows, "p": p}
+            for link, flows, p in layer.idle[: imbalance.WORST]
         ],
-        "idle_count": len(idle),
+        "idle_count": len(layer.idle),
     }
 
 

@@ -10,7 +10,7 @@ from streams.paths import null
 from streams.paths.demand import Flows, flowtracer, roce
 from streams.paths.fabric import Groups
 from streams.paths.hashing import FIELD_SETS, HashModel
-from streams.paths.imbalance import LayerSpread, evenness, fim, holm, idle_links, layer_spread
+from streams.paths.imbalance import LayerSpread, evenness, fim, holm, layer_spread
 from streams.paths.polarisation import chi_square_above, polarisation, summary
 from streams.paths.route import Entries, as_entries, by_hash, spray, walk
 from streams.paths.solver import solve
@@ -163,10 +163,10 @@ def test_a_split_flow_has_no_null() -> None:
 
 def test_idle_links_are_judged_by_their_chance() -> None:
     groups, entries, flows = one_group([[20, 20, 24, 0], [1, 0, 1, 1]])
-    found = idle_links(groups, entries, 0, flows.units(FIELDS))
-    assert [row[:3] for row in found] == [(0, 3, 16.0), (1, 5, 0.75)]
-    assert math.isclose(found[0][3], 8 * 0.75**64, rel_tol=1e-9)
-    assert found[1][3] == 1.0
+    found = spread(groups, entries, flows).idle
+    assert [row[:2] for row in found] == [(3, 16.0), (5, 0.75)]
+    assert math.isclose(found[0][2], 8 * 0.75**64, rel_tol=1e-9)
+    assert found[1][2] == 1.0
 
 
 def test_holm() -> None:
