@@ -4,6 +4,7 @@ Producers read these from files and devices, the path stage walks them. A cable 
 a half-link is named `sender:port>receiver:port`, and `sender:port>` where nobody knows what is at its far end.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +15,10 @@ from schemas.errors import MalformedInput
 
 Network = IPv4Network | IPv6Network
 RECURSION_MAX: Final = 8
+NO_ROUTE: Final = "gateway without a route"  # what a next hop drops by if its gateway cannot be reached
+_KINDS: Final = (
+    "ethernet", "portchannel", "port-channel", "vlan", "loopback", "management", "hundredgige", "fourhundredgige",
+)  # fmt: skip
 
 
 def link_name(sender: str, port: str, receiver: str = "", receiver_port: str = "") -> str:
@@ -51,13 +56,24 @@ class Topology:
     def _out(self) -> dict[tuple[str, str], HalfLink]:
         return {(link.sender, link.sender_port): link for link in self.links}
 
+    @cached_property
+    def _out_by_key(self) -> dict[tuple[str, str], HalfLink]:
+        return {(link.sender, port_key(link.sender_port)): link for link in self.links}
+
+    @cached_property
+    def _of_node(self) -> dict[str, list[HalfLink]]:
+        out: dict[str, list[HalfLink]] = {}
+        for link in self.links:
+            out.setdefault(link.sender, []).append(link)
+        return out
+
     def out(self, node: str, port: str) -> HalfLink | None:
-        """The half-link that leaves a node by a port."""
-        return self._out.get((node, port))
+        """The half-link that leaves a node by a port, in whatever spelling of the port's name."""
+        return self._out.get((node, port)) or self._out_by_key.get((node, port_key(port)))
 
     def ports(self, node: str) -> list[HalfLink]:
         """The half-links that leave a node."""
-        return [link for link in self.links if link.sender == node]
+        return self._of_node.get(node, [])
 
 
 @dataclass(frozen=True)
@@ -122,9 +138,17 @@ class RouteTable:
             for route in routes:
                 prefix = route.prefix
                 mine.setdefault((prefix.version, prefix.prefixlen), {})[int(prefix.network_address)] = route
-        return {
-            vrf: dict(sorted(mine.items(), key=lambda entry: -entry[0][1])) for vrf, mine in out.items()
-        }
+        return {vrf: dict(sorted(mine.items(), key=lambda entry: -entry[0][1])) for vrf, mine in out.items()}
+
+    def vrf_of(self, port: str) -> str:
+        """The VRF of a port, or of the LAG that it belongs to."""
+        known = self.vrfs.get(port)
+        if known is None and self.vrfs:
+            known = next(
+                (self.vrfs[lag] for lag, ports in self.lags.items() if port in ports and lag in self.vrfs),
+                None,
+            )
+        return known or "default"
 
     def lookup(self, address: str, vrf: str = "default") -> Route | None:
         """The route of the longest prefix, or None. Raises ValueError if it is no address."""
@@ -149,7 +173,7 @@ class RouteTable:
                 continue
             inner = None if depth >= RECURSION_MAX else self.lookup(hop.gateway, hop.vrf or vrf)
             if inner is None or inner is route:
-                out.append(NextHop(hop.gateway, None, hop.weight, "gateway without a route", hop.vrf))
+                out.append(NextHop(hop.gateway, None, hop.weight, NO_ROUTE, hop.vrf))
                 continue
             for found in self.ways(inner, hop.vrf or vrf, depth + 1):
                 gateway = found.gateway if found.gateway is not None else hop.gateway
@@ -179,6 +203,17 @@ class FlowKey:
     sport: int = 0
     dport: int = 4791
     qpn: int = 0
+
+
+def port_key(name: str) -> str:
+    """A port's name in one spelling: devices write `Ethernet1/1` here and `Eth1/1` or `Et1/1` there."""
+    match = re.match(r"([A-Za-z-]+)\s*(\d.*)$", name)
+    if match is None:
+        return name
+    kind, number = match[1].lower(), match[2]
+    if len(kind) >= 2:
+        kind = next((long for long in _KINDS if long.startswith(kind)), kind)
+    return f"{kind.replace('-', '')}{number}"
 
 
 def prefix(text: str) -> Network:

@@ -44,7 +44,9 @@ def _route_key(name: str, where: str) -> tuple[str, str]:
         inner = json.loads(name)
         return str(inner["dest"]), str(inner["vr"])
     except (ValueError, KeyError, TypeError) as error:
-        raise MalformedInput("a route entry's key is {dest, switch_id, vr}", f"{where}, {name[:80]}") from error
+        raise MalformedInput(
+            "a route entry's key is {dest, switch_id, vr}", f"{where}, {name[:80]}"
+        ) from error
 
 
 def _place(member: Mapping[str, Any]) -> int:

@@ -12,7 +12,9 @@ from typing import Final
 from schemas.errors import MalformedInput
 from schemas.network import HalfLink, LidTable, Topology, topology
 
-_NODE: Final = re.compile(r'^(?P<kind>Switch|Ca|Hca|Rt)\s+(?P<ports>\d+)\s+"(?P<id>[^"]+)"\s*(?:#\s*"(?P<name>[^"]*)"(?P<rest>.*))?$')
+_NODE: Final = re.compile(
+    r'^(?P<kind>Switch|Ca|Hca|Rt)\s+(?P<ports>\d+)\s+"(?P<id>[^"]+)"\s*(?:#\s*"(?P<name>[^"]*)"(?P<rest>.*))?$'
+)
 _PORT: Final = re.compile(
     r'^\[(?P<port>\d+)\](?:\([0-9a-fA-F]+\))?\s+"(?P<peer>[^"]+)"\[(?P<peer_port>\d+)\](?:\([0-9a-fA-F]+\))?'
     r"\s*(?:#(?P<rest>.*))?$"

@@ -49,7 +49,9 @@ def frr(found: Mapping[str, Any], switch: str, report: Report, where: str) -> Ro
         tables = {str(vrf): entry for vrf, entry in found.items()}
     else:
         tables = {"default": found}
-    return RouteTable(switch, {vrf: tuple(_frr_routes(table, report, where)) for vrf, table in tables.items()})
+    return RouteTable(
+        switch, {vrf: tuple(_frr_routes(table, report, where)) for vrf, table in tables.items()}
+    )
 
 
 def _frr_routes(table: Mapping[str, Any], report: Report, where: str) -> Iterable[Route]:

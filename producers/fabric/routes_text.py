@@ -119,7 +119,7 @@ def _add(entry: _Pending, text: str, nxos: bool, report: Report) -> None:
     if nxos and not text.lstrip().startswith("*"):
         report.skip("next hop that is not a best one")
         return
-    if "inactive" in text or "(recursive)" in text and _resolved_follows(entry):
+    if "inactive" in text or ("(recursive)" in text and _resolved_follows(entry)):
         report.skip("next hop that is not in the forwarding table")
         return
     rest = [part.strip() for part in found["rest"].split(",") if part.strip()]
@@ -148,10 +148,16 @@ def _resolved_follows(entry: _Pending) -> bool:
     return any(hop.port is not None for hop in entry.hops)
 
 
+_WORDS: Final = frozenset(
+    ("intra", "inter", "direct", "local", "attached", "discard", "onlink", "static", "internal", "external",
+     "segid", "hmm", "am", "best")
+)  # fmt: skip
+_WORD_STARTS: Final = ("weight", "tag", "bgp-", "ospf-", "isis-", "type-", "label", "seg6")
+
+
 def _is_word(text: str) -> bool:
     """Words of a route line that look like an interface but are none."""
-    return text in {"intra", "inter", "direct", "local", "attached", "discard", "onlink", "static", "internal", "external",
-                    "segid", "hmm", "am", "best"} or text.startswith(("weight", "tag", "bgp-", "ospf-", "isis-", "type-", "label", "seg6"))  # fmt: skip
+    return text in _WORDS or text.startswith(_WORD_STARTS)
 
 
 @dataclass(frozen=True)
@@ -185,17 +191,3 @@ def exact(text: str, where: str = "") -> Exact:
     if port is None and gateway is None:
         raise MalformedInput("the device did not say which way the flow takes", where)
     return Exact(port, gateway)
-
-
-
-def short_port(name: str) -> str:
-    """An interface's name in one spelling: devices write `Ethernet1/1` here and `Eth1/1` or `Et1/1` there."""
-    lower = name.strip()
-    match = re.match(r"([A-Za-z-]+)\s*(.*)$", lower)
-    if match is None:
-        return lower
-    kind, number = match[1].lower(), match[2]
-    for long in ("ethernet", "portchannel", "port-channel", "vlan", "loopback", "management", "hundredgige"):
-        if len(kind) >= 2 and long.startswith(kind):
-            return f"{long.replace('-', '')}{number}"
-    return f"{kind}{number}"

@@ -141,7 +141,9 @@ def cables(text: str, where: str) -> Parsed:
     links: list[HalfLink] = []
     rows = csv.DictReader(text.splitlines())
     for number, row in enumerate(rows, 1):
-        links += _cable({(k or "").strip().lower(): v for k, v in row.items()}, f"{where}, row {number}", number)
+        links += _cable(
+            {(k or "").strip().lower(): v for k, v in row.items()}, f"{where}, row {number}", number
+        )
     if not links:
         raise MalformedInput("no cable in this list", where)
     return Parsed(topology(links), "csv")
