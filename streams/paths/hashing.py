@@ -65,7 +65,8 @@ class HashModel:
     """One switch model's way to choose. Seeds may differ by switch and by ingress port.
 
     `seed_by` is "" (all switches share `seed`), "switch", or "port" (a seed for each ingress port).
-    `mapping` is "modulo" or "multiply"; `seed_as` is "init", "xor" or "prefix" (Toeplitz: the seed makes the
+    Of the shifted hash `bits` low bits count (0: all). `mapping` is "modulo" or "multiply"; `seed_as` is
+    "init", "xor" or "prefix" (Toeplitz: the seed makes the
     key; Jenkins: its initial value). Raises Usage for a name it does not know.
     """
 
@@ -76,6 +77,7 @@ class HashModel:
     offset: int = 0
     mapping: str = "modulo"
     fields: tuple[str, ...] = FIELD_SETS["5tuple"]
+    bits: int = 0
 
     def __post_init__(self) -> None:
         _known("hash", self.kind, KINDS)
@@ -86,6 +88,8 @@ class HashModel:
             _known("field", name, FIELDS)
         if not 0 <= self.offset < self.width:
             raise Usage(f"a hash of {self.width} bits has no offset {self.offset}")
+        if self.bits and (not 0 < self.bits <= self.width or self.mapping != "modulo"):
+            raise Usage(f"bits={self.bits}: 1 to {self.width}, and with map=modulo")
 
     @property
     def width(self) -> int:
@@ -138,7 +142,10 @@ class HashModel:
         value = hashed.astype(np.uint64)
         count = buckets.astype(np.uint64)
         if self.mapping == "modulo":
-            return ((value >> np.uint64(self.offset)) % count).astype(np.int64)
+            value = value >> np.uint64(self.offset)
+            if self.bits:
+                value = value & np.uint64((1 << self.bits) - 1)
+            return (value % count).astype(np.int64)
         mask = np.uint64((1 << self.width) - 1)
         high = (value << np.uint64(self.offset)) & mask
         return ((high * count) >> np.uint64(self.width)).astype(np.int64)
@@ -164,7 +171,7 @@ def parse_model(text: str, base: HashModel | None = None) -> HashModel:
         name, equals, value = part.partition("=")
         if not equals:
             changes["kind"] = name
-        elif name in ("seed", "offset"):
+        elif name in ("seed", "offset", "bits"):
             try:
                 changes[name] = int(value, 0)
             except ValueError:
@@ -174,7 +181,7 @@ def parse_model(text: str, base: HashModel | None = None) -> HashModel:
         elif name in names:
             changes[names[name]] = value
         else:
-            raise Usage(f"no setting {name!r} of a hash: seed, offset, fields, by, as, map")
+            raise Usage(f"no setting {name!r} of a hash: seed, offset, bits, fields, by, as, map")
     return replace(model, **changes)
 
 
