@@ -10,7 +10,7 @@ of 96 and 128; rates 4 to 10 ppm apart; timers apart by seconds; a way over PCIe
 each direction; jitter that only ever delays. The wander is assumed, not measured.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -68,6 +68,15 @@ class Timer:
             at_s=np.sort(rng.uniform(0, run_s, STEPS)),
             size_ppb=shares * settle * rng.choice((-1.0, 1.0), STEPS),
             settle_s=settle,
+        )
+
+    def with_step(self, at_s: float, size_ppb: float, settle_s: float) -> "Timer":
+        """The same with one more temperature step, of any size."""
+        return replace(
+            self,
+            at_s=np.append(self.at_s, at_s),
+            size_ppb=np.append(self.size_ppb, size_ppb),
+            settle_s=np.append(self.settle_s, settle_s),
         )
 
     @property

@@ -5,7 +5,9 @@ Readings constrain (streams.clock.gpureads): no symmetry is assumed, so no delay
 Limits are declared, and named in the state's provenance: greatest rate against the host, greatest change of the
 rate per second (wander), and `floor_ns`, the least time that both sides of a bracket take together. Within
 them, the feasible set of (offset, rate) is bounded by two convex hulls (streams.kernels.feasible). What it
-leaves is the bound: half its width, growing with the half-width of the feasible rates plus wander · horizon.
+leaves is the bound: half its width, growing with the half-width of the feasible rates plus half of what they
+can change within the horizon. (By the declared wander that is the whole, so two readings of one timer are held
+to the same growth.)
 
 Above its limits a clock must turn unknown, and not be wrong before that is seen:
 
@@ -50,7 +52,7 @@ class Limits:
     floor_ns: float = 0.0
     window_s: float = 120.0
     horizon_s: float = 2.0
-    confirm: int = 16
+    confirm: int = 64
     relock_s: float = 30.0
 
     def __post_init__(self) -> None:

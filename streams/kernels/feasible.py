@@ -189,7 +189,7 @@ def advance(hulls: F64, ends: I64, book: F64, limits: F64, upper: F64, lower: F6
         out[step, EPOCHS] = book[EPOCH]
         if bracket:
             book[LAST] = max(book[LAST], lower[0, step])
-            width = upper[1, step] - lower[1, step] + bound_rate * (lower[0, step] - upper[0, step])
+            width = upper[1, step] - lower[1, step] + bound_rate * abs(lower[0, step] - upper[0, step])
             narrow(hulls[4], ends[4], lower[0, step], width, x - limits[WINDOW])
         if ends[2, 0] == ends[2, 1] or ends[3, 0] == ends[3, 1]:
             continue
@@ -213,6 +213,6 @@ def advance(hulls: F64, ends: I64, book: F64, limits: F64, upper: F64, lower: F6
             continue
         out[step, LATEST], out[step, ANCHOR], out[step, CENTRE] = x, anchor, 0.5 * (most + fewest)
         out[step, SLOPE], out[step, BOUND] = 0.5 * (low + high), 0.5 * (most - fewest)
-        out[step, GROWTH] = 0.5 * (high - low) + bound_wander * (limits[HORIZON] + x - anchor)
+        out[step, GROWTH] = 0.5 * (high - low) + 0.5 * bound_wander * (limits[HORIZON] + x - anchor)
         settled = book[STEPS] >= limits[CONFIRM] and x - book[RESET] >= limits[RELOCK]
         out[step, STATUS] = 1.0 if settled else 0.0
