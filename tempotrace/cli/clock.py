@@ -7,9 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from schemas.time import format_ns
+from tempotrace.cli import clock_experiment
 from tempotrace.cli.options import Json, emit
 
 app = typer.Typer(help="Check clock logs; experiments on order.")
+app.add_typer(clock_experiment.app, name="experiment")
 
 
 @app.callback()
