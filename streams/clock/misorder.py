@@ -112,7 +112,7 @@ def _student_factor(nu: int) -> F64:
     """Coefficients p_0, p_1, … of the characteristic function Σ p_k z^k · e^(−z) of t with odd ν; p_0 = 1."""
     n = (nu - 1) // 2
     top = [math.factorial(n + k) / (math.factorial(k) * math.factorial(n - k) * 2**k) for k in range(n + 1)]
-    return np.array(top[::-1]) / top[-1]
+    return np.array(top[::-1], np.float64) / np.float64(top[-1])
 
 
 def _student(sigma_a: float, sigma_b: float, nu: int, gap: F64) -> F64:
