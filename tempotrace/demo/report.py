@@ -97,8 +97,12 @@ def show(found: dict[str, Any], started: bool) -> None:
             f"Slowest rank: [bold]{slowest['rank']}[/bold], last to arrive in {slowest['collectives']:,} collectives, "
             f"where the median member waited {format_ns(slowest['median_wait_of_others_ns'])}."
         )
-    states = Table("clock", "kind", "status", "bound to its parent", "bound to TAI", title="Clocks of the hosts")
-    blamed = {incident["component"] for incident in found["incidents"] if incident["component_kind"] == "clock"}
+    states = Table(
+        "clock", "kind", "status", "bound to its parent", "bound to TAI", title="Clocks of the hosts"
+    )
+    blamed = {
+        incident["component"] for incident in found["incidents"] if incident["component_kind"] == "clock"
+    }
     for clock in found["clocks"]:
         # GPU and system clocks hang below these; `clock_states()` lists all.
         if clock["parent"] in (None, "TAI"):
