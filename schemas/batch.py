@@ -87,7 +87,8 @@ class Batch:
         return packed
 
     def wide(self, name: str, rows: NDArray[np.integer[Any]] | None = None) -> I64:
-        """An integer row column as int64, NULL_I64 where null, escapes applied: of these rows, or all (count,)."""
+        """An integer row column as int64, NULL_I64 where null, escapes applied. `rows`: only these (distinct,
+        ascending), else all (count,)."""
         if rows is not None and len(rows) != self.count:
             if name not in self.data:
                 return np.full(len(rows), c.NULL_I64)
@@ -102,7 +103,7 @@ class Batch:
         return out
 
     def raw_ns(self, rows: NDArray[np.integer[Any]] | None = None) -> I64:
-        """Stamps as read, on each row's own clock (ns): of these rows, or all (count,)."""
+        """Stamps as read, on each row's own clock (ns). `rows`: only these (distinct, ascending)."""
         if rows is not None and len(rows) != self.count:
             if self._escapes("raw_dt") is not None:
                 return np.take(self.raw_ns(), rows)

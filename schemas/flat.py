@@ -227,8 +227,11 @@ def check_tables(tables: Iterable[Sequence[Column]], data: Mapping[str, Array]) 
 
 def join_strings(strings: Sequence[str]) -> bytes:
     """A string table as one field: each string in UTF-8, ended by a zero byte (which none may hold)."""
-    assert not any("\0" in text for text in strings), "a string of a table may hold no zero byte"
-    return "".join(f"{text}\0" for text in strings).encode()
+    if not strings:
+        return b""
+    blob = "\0".join(strings).encode() + b"\0"
+    assert blob.count(0) == len(strings), "a string of a table may hold no zero byte"
+    return blob
 
 
 def split_strings(blob: Array | bytes | None) -> tuple[str, ...]:

@@ -46,8 +46,8 @@ def parts_of(
     strings: Strings,
     tables: Tables,
     part_bytes_max: int,
-) -> Iterator[bytes]:
-    """The records of a window. `released` is None where only edges are left to tell (the end of a scope)."""
+) -> Iterator[tuple[bytes, int]]:
+    """(record, its rows) of a window. `released` is None where only edges are left to tell (the end of a scope)."""
     tables.refresh()
     rows, own = None, {}
     weight = EDGE_BYTES * len(edges)
@@ -89,4 +89,4 @@ def parts_of(
             "rows": count,
             "edges_unrepaired": edges.unrepaired,
         }
-        yield m.write(m.Merged(header, builder.strings, builder.data))
+        yield m.write(m.Merged(header, builder.strings, builder.data)), length

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from schemas import columns as c
 from schemas.batch import I64
 from schemas.merged import length_ns
-from streams.causality.intake import Part
+from streams.causality.intake import MARKS, Part
 from streams.causality.sources import DEVICE_ROWS, Sources
 from streams.kernels.rows import stable_by
 
 Array = NDArray[Any]
-ENDPOINT_COLUMNS = ("key", "kind", "role", "point", "op", "flags", "size", "group")
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,40 +135,25 @@ def _chain(
     return chain
 
 
-def endpoints(parts: Sequence[Part], groups: "GroupNames") -> tuple[dict[str, Array], I64]:
-    """All endpoints of these parts by column, and the concatenated place of each one's row."""
-    columns: dict[str, list[Array]] = {name: [] for name in ENDPOINT_COLUMNS}
-    at: list[Array] = []
-    start = 0
-    for part in parts:
-        if len(part.endpoints):
-            data = part.chunk.batch.data
-            which = part.endpoints
-            for name in ENDPOINT_COLUMNS[:-1]:
-                columns[name].append(data[f"ep_{name}"][which])
-            columns["group"].append(groups.of(part)[which])
-            at.append(part.endpoint_at.astype(np.int64) + start)
-        start += len(part)
-    if not at:
-        empty = {name: np.empty(0, dtype) for name, dtype in ENDPOINT_DTYPES.items()}
-        return empty, np.empty(0, np.int64)
-    joined = {
-        name: np.concatenate(found).astype(ENDPOINT_DTYPES[name], copy=False)
-        for name, found in columns.items()
+ROW_MARKS: dict[str, Any] = {"source": np.int32, "seq": np.int64, "begin_ns": np.int64, "duration": np.int64}
+
+
+def endpoints(parts: Sequence[Part], groups: "GroupNames") -> dict[str, Array]:
+    """All endpoints of these parts by column of the pending table; their order is still their time."""
+    some = [part for part in parts if len(part.endpoints)]
+    kinds = {**MARKS, **ROW_MARKS}
+    out = {
+        name: np.concatenate([part.marks[name] for part in some]) if some else np.empty(0, dtype)
+        for name, dtype in kinds.items()
     }
-    return joined, np.concatenate(at)
-
-
-ENDPOINT_DTYPES: dict[str, Any] = {
-    "key": np.uint64,
-    "kind": np.uint8,
-    "role": np.uint8,
-    "point": np.uint8,
-    "op": np.uint8,
-    "flags": np.uint8,
-    "size": np.int64,
-    "group": np.int32,
-}
+    clocks = [part.chunk.clock_of[part.marks["entry"]] for part in some]
+    out["clock"] = np.concatenate(clocks) if some else np.empty(0, np.int32)
+    named = [groups.of(part)[part.endpoints] for part in some]
+    out["group"] = np.concatenate(named) if some else np.empty(0, np.int32)
+    out["end_ns"] = out["begin_ns"] + out["duration"]
+    out["order_ns"], out["order_end_ns"] = out["begin_ns"], out["end_ns"]
+    out["window"] = np.zeros(len(out["key"]), np.int64)
+    return out
 
 
 class GroupNames:

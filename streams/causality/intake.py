@@ -7,15 +7,28 @@ time are worked out on the way in.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas.batch import I64, Batch, encode_batch, select
+from schemas.merged import length_ns
 from schemas.processor import Output, Ref
 
 I32 = NDArray[np.int32]
 NONE = np.empty(0, np.int32)
+Array = NDArray[Any]
+MARKS: dict[str, Any] = {
+    "key": np.uint64,
+    "kind": np.uint8,
+    "role": np.uint8,
+    "point": np.uint8,
+    "op": np.uint8,
+    "flags": np.uint8,
+    "size": np.int64,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +63,21 @@ class Part:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @cached_property
+    def marks(self) -> dict[str, Array]:
+        """The endpoints' own columns, and those of their rows: `entry` in the batch's source table, `source`,
+        `seq`, `begin_ns`, `duration`. Kept, since a part is looked at in the windows before its own too."""
+        data, which, at = self.chunk.batch.data, self.endpoints, self.endpoint_at
+        rows = self.rows[at]
+        columns = {name: data[f"ep_{name}"][which].astype(dtype, copy=False) for name, dtype in MARKS.items()}
+        return columns | {
+            "entry": data["source"][rows],
+            "source": self.source[at],
+            "seq": self.seq[at],
+            "begin_ns": self.time_ns[at],
+            "duration": length_ns(self.chunk.batch.wide("duration_ns", self.rows)[at]),
+        }
 
     def only(self, keep: NDArray[np.bool_]) -> "Part":
         """The part with these rows only."""

@@ -50,24 +50,27 @@ class Released:
 
 def own_endpoints(window: Window, groups: GroupNames) -> dict[str, Array]:
     """Endpoints of the window's rows as columns of the pending table, with `row` and `state`."""
-    columns, at = endpoints(window.parts, groups)
+    out = endpoints(window.parts, groups)
     place = np.empty(len(window), np.int64)
     place[window.gathered] = np.arange(len(window))
-    row = place[at]
-    begin, length = window.time_ns[row], window.length_ns[row]
-    return columns | {
-        "source": window.source[row],
-        "clock": window.clock[row],
-        "seq": window.seq[row],
-        "begin_ns": begin,
-        "end_ns": begin + length,
-        "order_ns": begin,
-        "order_end_ns": begin + length,
-        "duration": length,
-        "window": np.zeros(len(row), np.int64),
-        "row": row,
-        "state": np.full(len(row), e.OWN, np.uint8),
-    }
+    at = [
+        part.endpoint_at + start
+        for part, start in zip(window.parts, window.part_start[:-1], strict=True)
+        if len(part.endpoints)
+    ]
+    out["row"] = place[np.concatenate(at)] if at else np.empty(0, np.int64)
+    out["state"] = np.full(len(out["row"]), e.OWN, np.uint8)
+    return out
+
+
+def ahead_endpoints(parts: Sequence[Part], groups: GroupNames, end_ns: int) -> dict[str, Array]:
+    """Endpoints of rows in later windows: their order is not known yet, but not before this window's end."""
+    out = endpoints(parts, groups)
+    out["row"] = np.full(len(out["key"]), -1, np.int64)
+    out["state"] = np.full(len(out["key"]), e.AHEAD, np.uint8)
+    out["order_ns"] = np.maximum(out["begin_ns"], end_ns)
+    out["order_end_ns"] = np.maximum(out["end_ns"], out["order_ns"] + out["duration"])
+    return out
 
 
 def release(
@@ -84,14 +87,7 @@ def release(
     """Work out window [start_ns, end_ns). `past` is replaced in place by what is pending afterwards."""
     window = gather(parts, sources)
     own = own_endpoints(window, groups)
-    ahead = None
-    if ahead_parts:
-        later = gather(ahead_parts, sources)
-        ahead = own_endpoints(later, groups)
-        ahead["state"][:] = e.AHEAD
-        ahead["row"][:] = -1
-        ahead["order_ns"] = np.maximum(ahead["begin_ns"], end_ns)
-        ahead["order_end_ns"] = np.maximum(ahead["end_ns"], ahead["order_ns"] + ahead["duration"])
+    ahead = ahead_endpoints(ahead_parts, groups, end_ns) if ahead_parts else None
     found = e.match_endpoints(all_endpoints(own, ahead, past))
     ends = found.ends
     tie = (sources.name_order()[ends["source"]].astype(np.int64) << SEQ_BITS) + ends["seq"]

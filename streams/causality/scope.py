@@ -217,7 +217,7 @@ class Scope:
 
     def _join(self, now_ms: int, flush: bool) -> bool:
         """Whether the first window need not wait for members any more."""
-        met = self.opened and self._everybody()
+        met = self.opened and self._missing() == 0
         grace = self.first_ms + self.settings.join_grace_ms
         if not met and not flush and now_ms < grace:
             self.gate.deadline_ms = grace
@@ -232,9 +232,6 @@ class Scope:
         if self.sources.table["final"].all():
             return True
         return now_ms - self.last_ms > self.settings.scope_ttl_ms
-
-    def _everybody(self) -> bool:
-        return self._missing() == 0
 
     def _missing(self) -> int:
         """Members announced and not listed yet."""
@@ -279,7 +276,7 @@ class Scope:
             self.first_offset, self.last_offset,
         )  # fmt: skip
         key = self.name.encode()
-        for payload in parts_of(
+        for payload, rows in parts_of(
             done,
             edges,
             about,
@@ -289,7 +286,8 @@ class Scope:
             self.tables,
             self.settings.part_bytes_max,
         ):
-            yield Output("merged", key, payload, (("tt-scope", key), ("tt-family", b"merged")))
+            headers = (("tt-scope", key), ("tt-family", b"merged"), ("tt-count", str(rows).encode()))
+            yield Output("merged", key, payload, headers)
         self.late = 0
         self.first_offset = -1
 

@@ -83,14 +83,14 @@ def relax(
     joins_of = np.empty(0, np.int32)
     ready = False
     while head != tail:
-        v = np.int64(ring[head])
+        v = int(ring[head])
         head = head + 1 if head + 1 < size else 0
         listed[v] = False
         if v >= points:
             j = v - points
             first = join_const[j]
             second = LEAST
-            at = np.int64(-1)
+            at = -1
             for m in range(join_start[j], join_start[j + 1]):
                 p = join_point_in[m]
                 if p < 0:
