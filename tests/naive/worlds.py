@@ -5,6 +5,7 @@ watermarks, publishers and the network make it.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +80,7 @@ class World:
         """(clock, parents, its true error): mostly within the bound."""
         bound = self.pick(0, 6) * MS // 2 if self.chance(0.9) else None
         error = self.pick(-(bound or MS), bound or MS) * (3 if self.chance(0.15) else 1)
-        common = {
+        common: dict[str, Any] = {
             "bound_ns": bound,
             "assurance": c.Assurance(self.pick(0, 2)),
             "epsilon": float(self.rng.choice([1e-9, 4e-7, 9e-7, 0.1])),
@@ -99,7 +100,7 @@ class World:
         if shape == 3:  # mapped to a host clock, with a rate
             reading, at = self.pick(0, 10**9), T0_NS - 37 * NS + self.pick(0, 10**7)
             host = ClockState(f"{name}/host", parent="TAI", timescale=c.Timescale.UTC, bound_ns=2000)
-            growth = {"growth_ppb": 1234.5, "as_of_ns": reading} if self.chance(0.5) else {}
+            growth: dict[str, Any] = {"growth_ppb": 1234.5, "as_of_ns": reading} if self.chance(0.5) else {}
             mapped = ClockState(
                 name, epoch=self.pick(0, 1), parent=host.clock_id, ref_ns=reading, ref_parent_ns=at,
                 rate_ppb=float(self.pick(-50_000, 50_000)) + 0.317, **common, **growth,
