@@ -4,7 +4,7 @@ Edges follow true time, so that there always is a causal order; what the log say
 watermarks, publishers and the network make it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -197,6 +197,7 @@ class World:
                 log.messages.append(Say(T0_MS, scope, ((c.Control.OPEN, ranks, "ranks"),)))
         silent = str(self.rng.choice(list(self.threads))) if self.chance(0.2) else ""
         restarted = str(self.rng.choice(list(self.threads))) if self.chance(0.2) else ""
+        stepped = str(self.rng.choice(list(self.threads))) if self.chance(0.25) else ""
         while now < self.length + 40 * MS:
             now += self.pick(1, 12) * MS
             for publisher, threads in self.threads.items():
@@ -205,6 +206,9 @@ class World:
                 if publisher == restarted and now > self.length // 2:
                     restarted = ""
                     self._restart(threads)
+                if publisher == stepped and now > self.length // 2:
+                    stepped = ""
+                    self._step(threads)
                 if self.chance(0.7):
                     self._posts(publisher, threads, now, now > self.length + 20 * MS and self.chance(0.5))
             if self.chance(0.2):
@@ -228,6 +232,14 @@ class World:
 
     def _ms(self, now: int) -> int:
         return T0_MS + now // MS + 2
+
+    def _step(self, threads: list[Thread]) -> None:
+        """Set the clocks of these threads, mostly back: a new epoch, in which they err by something else."""
+        by = self.pick(-20, 5) * MS
+        for thread in threads:
+            clock = replace(thread.source.clock, epoch=thread.source.clock.epoch + 1)
+            thread.source = replace(thread.source, clock=clock)
+            thread.error_ns += by
 
     @staticmethod
     def _restart(threads: list[Thread]) -> None:
