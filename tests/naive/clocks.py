@@ -1,4 +1,4 @@
-"""Clocks the obvious way: chains of statements up to a root, one stamp at a time (CONTRACTS §1)."""
+"""Clocks the obvious way: chains of statements up to a root, one stamp at a time."""
 
 import math
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ def chain_of(clock: ClockState, stated: list[ClockState], near_ns: int) -> Chain
         chain.append(by_name[chain[-1].parent or ""])
     leap_s = 0
     if clock.timescale in (c.Timescale.UTC, c.Timescale.UTC_SMEARED):
-        leap_s = (int(utc_to_tai(near_ns)) - near_ns) // NS  # type: ignore[arg-type, call-overload]
+        leap_s = (int(utc_to_tai(near_ns)) - near_ns) // NS  # type: ignore[arg-type]  # 0-d works
     return Chain(tuple(chain), leap_s or TAI_UTC_DEFAULT_S)
 
 

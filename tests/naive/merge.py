@@ -1,4 +1,4 @@
-"""The merge as the contract words it, one event at a time (CONTRACTS §3, §5, §7). Slow, and meant to be obvious.
+"""The merge as the contract words it, one event at a time. Slow, and meant to be obvious.
 
 What comes out is compared by scope: windows with their rows in order, edges as a set, counters, progress.
 """

@@ -1,8 +1,10 @@
 """The merge against the naive merge, on small worlds. A failing world is named by its seed."""
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from streams.causality import release
 from streams.causality.settings import MergeSettings
 from tests.naive.compare import by_merge, by_naive, run
 from tests.naive.window import Cyclic
@@ -32,4 +34,19 @@ def test_the_merge_agrees_with_the_naive_merge(seed: int) -> None:
     except Cyclic:
         assume(False)
     outputs, task = run(options(seed), log.records())
+    assert by_merge(outputs, task.counters()) == expected, f"seed {seed}"
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32 - 1))
+def test_the_linear_repair_agrees_too(seed: int) -> None:
+    """The pass that takes over where raising point by point would take long, used for every window."""
+    log = World(seed).write()
+    try:
+        expected = by_naive(options(seed), log)
+    except Cyclic:
+        assume(False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(release, "relax", lambda lower, *rest: (lower, False))
+        outputs, task = run(options(seed), log.records())
     assert by_merge(outputs, task.counters()) == expected, f"seed {seed}"

@@ -1,4 +1,4 @@
-"""The release of one window, event by event: matching, repair by iteration, binding causes, verdicts (CONTRACTS §2, 7).
+"""The release of one window, event by event: matching, repair by iteration, binding causes, verdicts.
 
 Everything is an object, a dict or a loop. What the real merge does with arrays, this does in the order in which
 the contract says it.

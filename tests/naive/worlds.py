@@ -4,7 +4,8 @@ Edges follow true time, so that there always is a causal order; what the log say
 watermarks, publishers and the network make it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +80,7 @@ class World:
         """(clock, parents, its true error): mostly within the bound."""
         bound = self.pick(0, 6) * MS // 2 if self.chance(0.9) else None
         error = self.pick(-(bound or MS), bound or MS) * (3 if self.chance(0.15) else 1)
-        common = {
+        common: dict[str, Any] = {
             "bound_ns": bound,
             "assurance": c.Assurance(self.pick(0, 2)),
             "epsilon": float(self.rng.choice([1e-9, 4e-7, 9e-7, 0.1])),
@@ -99,7 +100,7 @@ class World:
         if shape == 3:  # mapped to a host clock, with a rate
             reading, at = self.pick(0, 10**9), T0_NS - 37 * NS + self.pick(0, 10**7)
             host = ClockState(f"{name}/host", parent="TAI", timescale=c.Timescale.UTC, bound_ns=2000)
-            growth = {"growth_ppb": 1234.5, "as_of_ns": reading} if self.chance(0.5) else {}
+            growth: dict[str, Any] = {"growth_ppb": 1234.5, "as_of_ns": reading} if self.chance(0.5) else {}
             mapped = ClockState(
                 name, epoch=self.pick(0, 1), parent=host.clock_id, ref_ns=reading, ref_parent_ns=at,
                 rate_ppb=float(self.pick(-50_000, 50_000)) + 0.317, **common, **growth,
@@ -196,6 +197,7 @@ class World:
                 log.messages.append(Say(T0_MS, scope, ((c.Control.OPEN, ranks, "ranks"),)))
         silent = str(self.rng.choice(list(self.threads))) if self.chance(0.2) else ""
         restarted = str(self.rng.choice(list(self.threads))) if self.chance(0.2) else ""
+        stepped = str(self.rng.choice(list(self.threads))) if self.chance(0.25) else ""
         while now < self.length + 40 * MS:
             now += self.pick(1, 12) * MS
             for publisher, threads in self.threads.items():
@@ -204,6 +206,9 @@ class World:
                 if publisher == restarted and now > self.length // 2:
                     restarted = ""
                     self._restart(threads)
+                if publisher == stepped and now > self.length // 2:
+                    stepped = ""
+                    self._step(threads)
                 if self.chance(0.7):
                     self._posts(publisher, threads, now, now > self.length + 20 * MS and self.chance(0.5))
             if self.chance(0.2):
@@ -227,6 +232,14 @@ class World:
 
     def _ms(self, now: int) -> int:
         return T0_MS + now // MS + 2
+
+    def _step(self, threads: list[Thread]) -> None:
+        """Set the clocks of these threads, mostly back: a new epoch, in which they err by something else."""
+        by = self.pick(-20, 5) * MS
+        for thread in threads:
+            clock = replace(thread.source.clock, epoch=thread.source.clock.epoch + 1)
+            thread.source = replace(thread.source, clock=clock)
+            thread.error_ns += by
 
     @staticmethod
     def _restart(threads: list[Thread]) -> None:
