@@ -1,5 +1,6 @@
 """A simulation through merge, paths and diagnosis, without Kafka."""
 
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from tempotrace.runtime.local import LocalRunner, MemoryLog
 from tempotrace.summary import incidents_of
 
 RECORD_NS = 1_000_000  # append time that passes with each record
-SMALL = SimOptions(ranks=16, hosts=4, seconds=4.0, step_ns=20_000_000)
+SMALL = SimOptions(ranks=16, hosts=4, seconds=2.5, step_ns=20_000_000)
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,24 @@ class Run:
         """Components that the simulator broke."""
         return {fault["component"] for fault in self.truth["faults"]}
 
+    @staticmethod
+    def evidence(incident: Incident) -> dict[str, Any]:
+        """What the incident rests on."""
+        found: dict[str, Any] = json.loads(incident.evidence)
+        return found
+
     def named(self) -> set[str]:
         """Components that incidents name."""
         return {incident.component for incident in self.incidents}
 
 
-def run(scenario: str, seed: int, base: SimOptions = SMALL, **options: Any) -> Run:
+def run(
+    scenario: str,
+    seed: int,
+    base: SimOptions = SMALL,
+    merge: MergeSettings = MergeSettings(),  # noqa: B008
+    **options: Any,
+) -> Run:
     """One simulation, whole."""
     chosen = replace(base, scenario=scenario, seed=seed, **options)
     report = SimReport()
@@ -56,7 +69,7 @@ def run(scenario: str, seed: int, base: SimOptions = SMALL, **options: Any) -> R
         clock.advance(RECORD_NS)
         headers = tuple(batch_headers(batch.family, batch.count, batch.scope))
         log.append("events", 0, batch.scope.encode(), encode_batch(batch), headers)
-    stages: list[Processor] = [Merge(MergeSettings()), Paths(PathsSettings()), Diagnosis(DiagnosisSettings())]
+    stages: list[Processor] = [Merge(merge), Paths(PathsSettings()), Diagnosis(DiagnosisSettings())]
     runner = LocalRunner(stages, log)
     runner.run()
     return Run(log, report.truth, runner)
