@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from producers.fabric.topology import read as read_topology
 from schemas.errors import MalformedInput, Usage
 from schemas.flow import address_bytes
 from sinks import views
@@ -17,7 +18,7 @@ from streams.paths.fabric import Fabric
 from streams.paths.hashing import HashModel
 from streams.paths.recorded import Recorded, Seen, observed, on_fabric, slots_of
 from streams.paths.route import Entries, by_hash
-from streams.paths.topology import from_cables, parse_fabric
+from streams.paths.topology import of_topology, parse_fabric
 from streams.paths.whatif import with_ports
 
 DEFAULT_GBPS: Final = 400.0
@@ -182,18 +183,19 @@ def _path(given: Any) -> tuple[tuple[str, float], ...]:
     )
 
 
-def read_fabric(text: str) -> Fabric:
-    """A generated fabric by its description, or the cables of a CSV file with the columns a, b, gbps."""
+def read_fabric(text: str, gbps: float = DEFAULT_GBPS) -> Fabric:
+    """A generated fabric by its description, or that of a topology file of any kind we read.
+
+    Links without a capacity of their own have `gbps`. Raises Usage, MalformedInput.
+    """
     path = Path(text)
-    if ":" in text or not path.exists():
+    if not path.exists():
         return parse_fabric(text)
-    cables = []
-    for row, where in _rows(path):
-        try:
-            cables.append((str(row["a"]), str(row["b"]), float(row.get("gbps") or DEFAULT_GBPS)))
-        except (KeyError, ValueError) as error:
-            raise MalformedInput(f"a cable needs a, b and gbps: {error!r}", where) from error
-    return from_cables(cables)
+    try:
+        content = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Usage(f"{path} cannot be read: {error}") from error
+    return of_topology(read_topology(content, str(path)).topology, gbps * 1e9)
 
 
 def placed(source: Source, fabric: Fabric | None, model: HashModel, gbps: float) -> Recorded:

@@ -30,7 +30,7 @@ FabricSpec = Annotated[
     typer.Option(
         "--fabric",
         metavar="SPEC",
-        help="leaf-spine:leaves=2,hosts=8,spines=8; clos:…; rail:…; or a CSV of cables.",
+        help="leaf-spine:leaves=2,hosts=8,spines=8; clos:…; rail:…; or a topology file.",
     ),
 ]
 Demand = Annotated[
@@ -162,7 +162,7 @@ def _input(
     from tempotrace.clockwork import seeded
 
     model, rng = parse_model(hash_), seeded(seed)
-    over = flowdata.read_fabric(fabric) if fabric is not None else None
+    over = flowdata.read_fabric(fabric, gbps) if fabric is not None else None
     if demand is not None:
         if over is None or flows is not None:
             raise Usage("--demand makes flows on a --fabric, and takes no --flows")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.network import cable, topology
 from streams.kernels.colour import colour
 from streams.paths import maxmin, null
 from streams.paths.colouring import coloured
@@ -18,7 +19,7 @@ from streams.paths.hashing import CRCS, HashModel, crc
 from streams.paths.maxmin import Paths, complete, fair_rates, paths_of
 from streams.paths.route import by_hash, random_choice, spray, walk
 from streams.paths.solver import lower_bound, solve, source_ports
-from streams.paths.topology import clos, from_cables, leaf_spine, rail_optimised
+from streams.paths.topology import clos, leaf_spine, of_topology, rail_optimised
 
 QUICK = settings(max_examples=60, deadline=None)
 
@@ -171,11 +172,17 @@ def test_pauses_only_slow_down(network: tuple[list[dict[int, float]], list[float
     assert (paused > 0).all()
 
 
+def of_cables(cables: list[tuple[str, str, float]]) -> Fabric:
+    """A fabric of cables on ports of their own."""
+    ends = [cable(a, f"a{k}", b, f"b{k}", gbps * 1e9) for k, (a, b, gbps) in enumerate(cables)]
+    return of_topology(topology(link for pair in ends for link in pair))
+
+
 FABRICS = [
     leaf_spine(3, 4, 2, cables=2),
     clos(3, 2, 2, 3, 2),
     rail_optimised(6, 2, 3, 3),
-    from_cables(
+    of_cables(
         [
             ("h1", "a", 400),
             ("h2", "b", 400),
