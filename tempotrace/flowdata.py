@@ -2,13 +2,14 @@
 
 import csv
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from producers.fabric.topology import read as read_topology
 from schemas.errors import MalformedInput, Usage
 from schemas.flow import address_bytes
 from sinks import views
@@ -17,7 +18,7 @@ from streams.paths.fabric import Fabric
 from streams.paths.hashing import HashModel
 from streams.paths.recorded import Recorded, Seen, observed, on_fabric, slots_of
 from streams.paths.route import Entries, by_hash
-from streams.paths.topology import from_cables, parse_fabric
+from streams.paths.topology import of_topology, parse_fabric
 from streams.paths.whatif import with_ports
 
 DEFAULT_GBPS: Final = 400.0
@@ -69,28 +70,46 @@ def read_lake(lake: Path, tenant: str, scope: str | None) -> Source:
         ).fetchall()
     if not rows:
         raise Usage(f"the lake {lake} holds no flows of {tenant}" + (f" in {scope}" if scope else ""))
-    seen = [
-        Seen(
-            row[0] or "",
-            row[1] or "",
-            row[2] or 0,
-            row[3] or 0,
-            row[4] or 0,
-            float(row[6] or 0),
-            tuple((step["link"], float(step["share"])) for step in row[7] or ()),
-            row[5] or "",
-            tenant,
-            0,
-            row[8] or "",
-        )
-        for row in rows
-    ]
+    seen = [_recorded((*row[:5], row[6]), row[7], row[5], tenant, row[8]) for row in rows]
     counted = [(size, covered) for _, _, size, covered in links if covered is not None and size]
     return Source(
         f"lake {lake}", seen, {name: bps for name, bps, _, _ in links if bps},
         sum(c for _, c in counted) / sum(s for s, _ in counted) if counted else None,
         (min(row[9] for row in rows), max(row[10] for row in rows)),
     )  # fmt: skip
+
+
+def read_windows(lake: Path, tenant: str, scope: str | None, last: int) -> list[tuple[int, Seen]]:
+    """(start of the window, flow as seen in it) of the last windows that hold flows, in order of time."""
+    where, arguments = "tenant = ? AND len(path) > 0", [tenant]
+    if scope is not None:
+        where, arguments = where + " AND scope = ?", [tenant, scope]
+    with views.connect(lake) as connection:
+        rows = connection.execute(
+            "SELECT window_start_ns, src, dst, src_port, dst_port, protocol, bytes, path, job, path_source "
+            f"FROM flows WHERE {where} AND window_start_ns >= (SELECT min(start) FROM (SELECT DISTINCT "
+            f"window_start_ns AS start FROM flows WHERE {where} ORDER BY start DESC LIMIT ?)) ORDER BY ALL",
+            [*arguments, *arguments, last],
+        ).fetchall()
+    return [(row[0], _recorded(row[1:7], row[7], row[8], tenant, row[9])) for row in rows]
+
+
+def _recorded(ends: Sequence[Any], path: Any, job: str | None, tenant: str, known: str | None) -> Seen:
+    """A flow from the lake's columns: src, dst, ports, protocol, bytes; steps of its path."""
+    src, dst, sport, dport, protocol, size = ends
+    steps = tuple((step["link"], float(step["share"])) for step in path or ())
+    return Seen(
+        src or "",
+        dst or "",
+        sport or 0,
+        dport or 0,
+        protocol or 0,
+        float(size or 0),
+        steps,
+        job or "",
+        tenant,
+        path_source=known or "",
+    )
 
 
 def read_file(path: Path) -> Source:
@@ -164,18 +183,19 @@ def _path(given: Any) -> tuple[tuple[str, float], ...]:
     )
 
 
-def read_fabric(text: str) -> Fabric:
-    """A generated fabric by its description, or the cables of a CSV file with the columns a, b, gbps."""
+def read_fabric(text: str, gbps: float = DEFAULT_GBPS) -> Fabric:
+    """A generated fabric by its description, or that of a topology file of any kind we read.
+
+    Links without a capacity of their own have `gbps`. Raises Usage, MalformedInput.
+    """
     path = Path(text)
-    if ":" in text or not path.exists():
+    if not path.exists():
         return parse_fabric(text)
-    cables = []
-    for row, where in _rows(path):
-        try:
-            cables.append((str(row["a"]), str(row["b"]), float(row.get("gbps") or DEFAULT_GBPS)))
-        except (KeyError, ValueError) as error:
-            raise MalformedInput(f"a cable needs a, b and gbps: {error!r}", where) from error
-    return from_cables(cables)
+    try:
+        content = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Usage(f"{path} cannot be read: {error}") from error
+    return of_topology(read_topology(content, str(path)).topology, gbps * 1e9)
 
 
 def placed(source: Source, fabric: Fabric | None, model: HashModel, gbps: float) -> Recorded:

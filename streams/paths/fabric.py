@@ -8,7 +8,7 @@ member of several groups (of a degraded fabric, say); what is expected of it is 
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,9 +228,22 @@ def _distances(switches: int, sender: I64, receiver: I64, leaves: I64, whole: bo
 
 def heights(fabric: Fabric) -> I64:
     """Hops of each node to the nearest endpoint: 0 for endpoints, 1 for leaves, and so on."""
-    height = np.full(len(fabric.nodes), len(fabric.nodes))
-    height[: fabric.endpoints] = 0
-    sender, receiver = fabric.links.sender, fabric.links.receiver
+    return _heights(fabric.links.sender, fabric.links.receiver, fabric.endpoints, len(fabric.nodes))
+
+
+def tiers(
+    sender: NDArray[Any], receiver: NDArray[Any], endpoints: int, nodes: int
+) -> tuple[I32, tuple[str, ...]]:
+    """(layer of each link, names of the layers): `tier1-up` leaves a leaf for a node no nearer to endpoints."""
+    height = _heights(sender, receiver, endpoints, nodes)
+    layer = (2 * height[sender] + (height[receiver] < height[sender])).astype(np.int32)
+    top = int(layer.max(initial=0)) // 2 + 1
+    return layer, tuple(f"tier{k}-{way}" for k in range(top) for way in ("up", "down"))
+
+
+def _heights(sender: NDArray[Any], receiver: NDArray[Any], endpoints: int, nodes: int) -> I64:
+    height = np.full(nodes, nodes)
+    height[:endpoints] = 0
     while True:
         before = height.copy()
         np.minimum.at(height, sender, before[receiver] + 1)

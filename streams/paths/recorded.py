@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from schemas.errors import MalformedInput, Usage
 from schemas.flow import address_bytes
 from streams.paths.demand import Flows, addresses
-from streams.paths.fabric import Fabric, Groups, Links, build
+from streams.paths.fabric import Fabric, Groups, Links, build, tiers
 from streams.paths.route import Entries
 
 F64 = NDArray[np.float64]
@@ -185,8 +185,7 @@ def _assembled(
     number = names | {name: len(names) + k for name, k in switches.items()}
     sender = np.array([number[one] for one, _ in links.values()], np.int32)
     receiver = np.array([number[two] for _, two in links.values()], np.int32)
-    layer = _layers(sender, receiver, len(names), len(number))
-    layers = tuple(f"tier{k}-{way}" for k in range(int(layer.max()) // 2 + 1) for way in ("up", "down"))
+    layer, layers = tiers(sender, receiver, len(names), len(number))
     capacity = np.array([capacity_bps.get(name, default_bps) for name in links])
     made = Links(sender, receiver, layer, capacity, np.ones(len(links)), layers, tuple(links))
     fabric = build(tuple(name.lstrip("@") for name in number), len(names), made, whole=False)
@@ -202,21 +201,6 @@ def _assembled(
     src, dst = np.array(ends, np.int32).T
     entries = Entries(flow.astype(np.int32), slot.astype(np.int32), share, bool((share == 1).all()))
     return Recorded(fabric, _flows(seen, src, dst), entries, off)
-
-
-def _layers(
-    sender: NDArray[np.int32], receiver: NDArray[np.int32], endpoints: int, nodes: int
-) -> NDArray[np.int32]:
-    """2 × the sender's hops from the nearest endpoint, + 1 where the link leads back towards endpoints."""
-    height = np.full(nodes, nodes)
-    height[:endpoints] = 0
-    for _ in range(nodes):
-        before = height.copy()
-        np.minimum.at(height, sender, before[receiver] + 1)
-        np.minimum.at(height, receiver, before[sender] + 1)
-        if (before == height).all():
-            break
-    return (2 * height[sender] + (height[receiver] < height[sender])).astype(np.int32)
 
 
 def slots_of(

@@ -1,9 +1,9 @@
 """A static assignment of flows to paths that makes the worst link as light as can be, and the bound it meets.
 
-Largest flows first, each onto the path that adds least to Σ (load/capacity)²; then flows are lifted and
-placed again until none moves. For equal flows over one tier this ends at the optimum (a link two flows
-above another would give one away). In general the problem is NP-hard; how near the answer is to the bound
-is part of it.
+In a folded Clos, edge colouring (streams/paths/colouring.py) gives every group its flows evenly, which is the
+optimum for equal flows. From there, or from nothing in other fabrics, flows are lifted, the largest first, and
+placed anew onto the path that adds least to Σ (load/capacity)². For flows of unequal size the problem is
+NP-hard; how near the answer is to the bound is part of it.
 """
 
 from dataclasses import dataclass, replace
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams.kernels.assign import place
+from streams.paths.colouring import coloured
 from streams.paths.demand import Flows
 from streams.paths.fabric import MAX_HOPS, Fabric, heights, pods
 from streams.paths.hashing import SPORT_FIRST, HashModel
@@ -51,31 +52,53 @@ def solve(fabric: Fabric, flows: Flows, size: F64) -> Assignment:
     """Place flows of `size` bytes. Capacities are the fabric's; seconds come from bytes and bit/s."""
     groups = fabric.groups
     n = len(flows)
-    slots = np.full((n, MAX_HOPS), -1, np.int32)
     capacity = fabric.links.capacity_bps / 8
-    load = np.zeros(len(capacity))
     size = size.astype(np.float64)
+    bound = lower_bound(fabric, flows, size)
+    begun = coloured(fabric, flows, size)
+    slots = np.full((n, MAX_HOPS), -1, np.int32) if begun is None else begun
+    load = _load(fabric, slots, size)
+    best, least, passes = slots.copy(), np.inf, 0
+    if begun is not None:
+        least = max(_worst(load, capacity), _ends_worst(fabric, flows, size))
+    equal = bool(n) and size.max() - size.min() <= 1e-9 * size.max()
     start, target = fabric.leaves[fabric.leaf[flows.src]], fabric.leaf[flows.dst]
     order = np.argsort(-size, kind="stable")
     width = int(groups.size.max(initial=1)) if n <= FEW else WIDTH
-    bound = lower_bound(fabric, flows, size)
-    best, least, passes = slots, np.inf, 0
     for turn in range(max(2, min(PASSES, WORK // max(n, 1)))):
+        if least <= bound * (1 + 1e-9) and ((equal and begun is not None) or passes >= PASSES_MIN):
+            break
         place(
             order, size, start, target, slots, fabric.next, fabric.leaves, fabric.endpoints, groups.first,
             groups.size, groups.link, fabric.links.receiver, capacity, load, width, turn,
         )  # fmt: skip
         passes += 1
-        worst = float((load / capacity).max(initial=0.0))
-        if worst < least * (1 - 1e-12):
+        worst = max(_worst(load, capacity), _ends_worst(fabric, flows, size))
+        # While it settles, an equal worst link with the rest more even is better.
+        if worst < least * (1 - 1e-12) or (turn == 0 and not equal and worst <= least):
             best, least = slots.copy(), worst
-        if passes >= PASSES_MIN and least <= bound * (1 + 1e-9):
-            break
-    whole = _with_ends(fabric, flows, best)
-    used = whole >= 0
+    return Assignment(_with_ends(fabric, flows, best), least if n else 0.0, bound, passes)
+
+
+def _load(fabric: Fabric, slots: I32, size: F64) -> F64:
+    """Bytes by link of the hops in `slots`."""
+    used = slots >= 0
     flow, _ = np.nonzero(used)
-    total = summed(groups.link[whole[used]], size[flow], len(capacity))
-    return Assignment(whole, float((total / capacity).max(initial=0.0)), bound, passes)
+    return summed(fabric.groups.link[slots[used]], size[flow], len(fabric.links))
+
+
+def _worst(load: F64, capacity: F64) -> float:
+    return float((load / capacity).max(initial=0.0))
+
+
+def _ends_worst(fabric: Fabric, flows: Flows, size: F64) -> float:
+    """Seconds that the busiest link of an endpoint needs, which no assignment changes."""
+    capacity = fabric.links.capacity_bps / 8
+    link, first = fabric.groups.link, fabric.groups.first
+    return max(
+        float((summed(ends, size, fabric.endpoints) / capacity[link[first[groups]]]).max(initial=0.0))
+        for ends, groups in ((flows.src, fabric.up), (flows.dst, fabric.down))
+    )
 
 
 def _with_ends(fabric: Fabric, flows: Flows, slots: I32) -> I32:
@@ -98,11 +121,7 @@ def lower_bound(fabric: Fabric, flows: Flows, size: F64) -> float:
     the smallest m + 1 of them.
     """
     capacity = fabric.links.capacity_bps / 8
-    link, first = fabric.groups.link, fabric.groups.first
-    best = 0.0
-    for ends, groups in ((flows.src, fabric.up), (flows.dst, fabric.down)):
-        bytes_ = summed(ends, size, fabric.endpoints)
-        best = max(best, float((bytes_ / capacity[link[first[groups]]]).max(initial=0.0)))
+    best = _ends_worst(fabric, flows, size)
     height = heights(fabric)
     sender, receiver = fabric.links.sender, fabric.links.receiver
     for below in range(2, int(height.max()) + 1):

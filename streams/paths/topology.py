@@ -1,17 +1,18 @@
-"""Generated fabrics: leaf and spine, three-tier Clos, rail-optimised; and fabrics from a list of cables.
+"""Generated fabrics: leaf and spine, three-tier Clos, rail-optimised; and those of a topology as read.
 
 Every cable is two directed links. Layers are named by who sends and which way: `host-up`, `leaf-up`,
 `agg-up`, `spine-down`, `agg-down`, `host-down`. An endpoint is one NIC port, one GPU's.
 """
 
-from collections.abc import Sequence
+from collections import Counter
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import Usage
-from streams.paths.fabric import Fabric, Links, build
+from schemas.errors import MalformedInput, Usage
+from schemas.network import Topology
+from streams.paths.fabric import Fabric, Links, build, tiers
 
 I64 = NDArray[np.int64]
 
@@ -80,45 +81,37 @@ def rail_optimised(
     )
 
 
-def from_cables(cables: Sequence[tuple[str, str, float]]) -> Fabric:
-    """A fabric of (node, node, Gbit/s). A node with one cable, to a node with more, is an endpoint.
+def of_topology(found: Topology, default_bps: float = 400 * GBPS) -> Fabric:
+    """The fabric of a topology as read. Every cable of a host is an endpoint of its own (a host with one keeps
+    its name, else it is `host:port`); layers are `tier0-up`, `tier1-up`, … by hops from the nearest host.
 
-    Raises Usage if there is no endpoint, MalformedInput if its leaves do not reach each other.
+    Leaves that do not reach each other (planes, NVLink domains) are no error. Raises MalformedInput if there is
+    no host, or a host's cable has one direction only.
     """
-    degree: dict[str, int] = {}
-    for a, b, _ in cables:
-        degree[a] = degree.get(a, 0) + 1
-        degree[b] = degree.get(b, 0) + 1
-    ends = [name for name, count in degree.items() if count == 1]
-    if not ends:
-        raise Usage("no node of these links has just one: there is no endpoint")
-    switches = [name for name, count in degree.items() if count > 1]
-    nodes = (*ends, *switches)
-    number = {name: k for k, name in enumerate(nodes)}
-    one = np.array([number[a] for a, _, _ in cables])
-    two = np.array([number[b] for _, b, _ in cables])
-    gbps = np.array([speed for _, _, speed in cables])
-    tier = _heights(len(nodes), len(ends), one, two)
-    sender, receiver = np.concatenate((one, two)), np.concatenate((two, one))
-    climbs = tier[receiver] >= tier[sender]
-    from_tier = tier[sender]
-    layers = tuple(f"tier{k}-{way}" for k in range(int(tier.max()) + 1) for way in ("up", "down"))
-    return build(
-        nodes, len(ends), _links(sender, receiver, from_tier * 2 + ~climbs, layers, np.tile(gbps, 2))
+    links = found.links
+    cables = Counter(link.sender for link in links if link.sender in found.hosts)
+    shown = [
+        tuple(
+            node if node not in found.hosts or cables[node] <= 1 else f"{node}:{port}"
+            for node, port in ((link.sender, link.sender_port), (link.receiver, link.receiver_port))
+        )
+        for link in links
+    ]
+    ends = dict.fromkeys(
+        one for link, (one, _) in zip(links, shown, strict=True) if link.sender in found.hosts
     )
-
-
-def _heights(nodes: int, endpoints: int, one: I64, two: I64) -> I64:
-    """Hops of each node to the nearest endpoint."""
-    height = np.full(nodes, nodes)
-    height[:endpoints] = 0
-    for _ in range(nodes):
-        before = height.copy()
-        np.minimum.at(height, one, before[two] + 1)
-        np.minimum.at(height, two, before[one] + 1)
-        if (height == before).all():
-            break
-    return height
+    if not ends:
+        raise MalformedInput("a fabric needs hosts: no node has one cable, and none is called a host")
+    nodes = (*ends, *dict.fromkeys(one for pair in shown for one in pair if one not in ends))
+    number = {name: k for k, name in enumerate(nodes)}
+    sender, receiver = (np.array([number[pair[side]] for pair in shown]) for side in (0, 1))
+    bps = np.array([link.capacity_bps or default_bps for link in links])
+    layer, layers = tiers(sender, receiver, len(ends), len(nodes))
+    made = Links(
+        sender.astype(np.int32), receiver.astype(np.int32), layer, bps, np.ones(len(links)), layers,
+        tuple(link.name for link in links),
+    )  # fmt: skip
+    return build(nodes, len(ends), made, whole=False)
 
 
 def parse_fabric(text: str) -> Fabric:

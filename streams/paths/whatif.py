@@ -287,3 +287,35 @@ def fim_by_group(case: Case, layer: str) -> F64:
     total = summed(part.of_slot, load, len(part.group))
     deviation = np.abs(load / (total[part.of_slot] * part.weight) - 1)
     return 100 * summed(part.of_slot, deviation, len(part.group)) / part.size
+
+
+def over_time(case: Case, window: I64) -> list[dict[str, Any]]:
+    """Imbalance by flows, by window and layer. `window` is where each flow of the case was seen."""
+    fabric, flows, entries = case.fabric, case.flows, case.entries
+    unit, one = flows.units(case.model.fields), np.ones(len(flows))
+    of_entry = window[entries.flow]
+    rng = np.random.default_rng(0)  # keys that go together are of unequal weight, so their null is drawn
+    rows = []
+    for start in np.unique(window).tolist():
+        use = of_entry == start
+        part = Entries(entries.flow[use], entries.slot[use], entries.share[use], entries.whole)
+        for layer in range(len(fabric.groups.layers)):
+            found = imbalance.layer_spread(
+                fabric.groups, part, layer, one, unit, fabric.links.capacity_bps, rng
+            )
+            if found is None:
+                continue
+            figures = found.by_flows.summary()
+            rows.append(
+                {
+                    "window_start_ns": int(start),
+                    "layer": found.name,
+                    "groups": len(found.groups),
+                    "flows": found.flows,
+                }
+                | {
+                    name: figures[name]
+                    for name in ("fim_routing", "fim_layer", "fim_null", "z", "p", "max_over_mean")
+                }
+            )
+    return rows

@@ -30,7 +30,7 @@ FabricSpec = Annotated[
     typer.Option(
         "--fabric",
         metavar="SPEC",
-        help="leaf-spine:leaves=2,hosts=8,spines=8; clos:…; rail:…; or a CSV of cables.",
+        help="leaf-spine:leaves=2,hosts=8,spines=8; clos:…; rail:…; or a topology file.",
     ),
 ]
 Demand = Annotated[
@@ -66,6 +66,9 @@ def report(
     gbps: Gbps = 400.0,
     mtu: Mtu = 4096,
     seed: Seed = 1,
+    windows: Annotated[
+        int, typer.Option("--windows", min=0, help="Of a lake, figures of so many last windows too.")
+    ] = 60,
     as_json: Json = False,
 ) -> None:
     """Say how evenly flows spread over links, against chance; which collide, and what each loses.
@@ -80,6 +83,8 @@ def report(
     head, at, model, rng = _input(lake, flows, fabric, demand, hash_, tenant, scope, gbps, seed)
     case = whatif.make("ecmp", at[0], at[1], model, rng, recorded=at[2])
     result = {**head, **whatif.report(case, rng, mtu)}
+    if windows and flows is None and demand is None and fabric is None:
+        result["over_time"] = _over_time(lake, tenant, scope, windows, model, gbps)
     emit(result, as_json, lambda: _show([result]))
 
 
@@ -157,7 +162,7 @@ def _input(
     from tempotrace.clockwork import seeded
 
     model, rng = parse_model(hash_), seeded(seed)
-    over = flowdata.read_fabric(fabric) if fabric is not None else None
+    over = flowdata.read_fabric(fabric, gbps) if fabric is not None else None
     if demand is not None:
         if over is None or flows is not None:
             raise Usage("--demand makes flows on a --fabric, and takes no --flows")
@@ -177,6 +182,20 @@ def _input(
         "off_shortest": found.off_shortest,
     }
     return head, (found.fabric, found.flows, found.entries if over is None else None), model, rng
+
+
+def _over_time(
+    lake: Path, tenant: str, scope: str | None, windows: int, model: "HashModel", gbps: float
+) -> list[dict[str, Any]]:
+    import numpy as np
+
+    from streams.paths import recorded, whatif
+    from tempotrace import flowdata
+
+    rows = flowdata.read_windows(lake, tenant, scope, windows)
+    found = recorded.observed([seen for _, seen in rows], {}, gbps * 1e9)
+    case = whatif.Case(found.fabric, found.flows, found.entries, model, "ecmp", "as recorded")
+    return whatif.over_time(case, np.array([start for start, _ in rows]))
 
 
 def _reroute(at: "tuple[Fabric, Flows, Entries | None]", model: "HashModel") -> Any:

@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.network import cable, topology
+from streams.kernels.colour import colour
 from streams.paths import maxmin, null
+from streams.paths.colouring import coloured
 from streams.paths.demand import roce
-from streams.paths.fabric import Fabric
+from streams.paths.fabric import Fabric, heights
 from streams.paths.hashing import CRCS, HashModel, crc
 from streams.paths.maxmin import Paths, complete, fair_rates, paths_of
 from streams.paths.route import by_hash, random_choice, spray, walk
 from streams.paths.solver import lower_bound, solve, source_ports
-from streams.paths.topology import clos, from_cables, leaf_spine, rail_optimised
+from streams.paths.topology import clos, leaf_spine, of_topology, rail_optimised
 
 QUICK = settings(max_examples=60, deadline=None)
 
@@ -169,11 +172,17 @@ def test_pauses_only_slow_down(network: tuple[list[dict[int, float]], list[float
     assert (paused > 0).all()
 
 
+def of_cables(cables: list[tuple[str, str, float]]) -> Fabric:
+    """A fabric of cables on ports of their own."""
+    ends = [cable(a, f"a{k}", b, f"b{k}", gbps * 1e9) for k, (a, b, gbps) in enumerate(cables)]
+    return of_topology(topology(link for pair in ends for link in pair))
+
+
 FABRICS = [
     leaf_spine(3, 4, 2, cables=2),
     clos(3, 2, 2, 3, 2),
     rail_optimised(6, 2, 3, 3),
-    from_cables(
+    of_cables(
         [
             ("h1", "a", 400),
             ("h2", "b", 400),
@@ -255,6 +264,69 @@ def test_hashing_hop_by_hop() -> None:
             key = flows.select(np.array([k])).key(used.fields)
             place = used.choose(key, seed, np.array([groups.size[group]]))
             assert int(groups.first[group] + place[0]) == slot
+
+
+@QUICK
+@given(
+    vertices=st.integers(1, 12),
+    colours=st.integers(1, 7),
+    part=st.floats(0.2, 1.0),
+    seed=st.integers(0, 10_000),
+)
+def test_edge_colouring(vertices: int, colours: int, part: float, seed: int) -> None:
+    """Some edges of a union of random matchings: no two of one colour may meet."""
+    rng = np.random.default_rng(seed)
+    edges = [
+        pair
+        for _ in range(colours)
+        for pair in zip(range(vertices), rng.permutation(vertices).tolist(), strict=True)
+        if rng.random() < part
+    ]
+    edges = [edges[k] for k in rng.permutation(len(edges))]
+    left, right = np.array(edges, np.int32).reshape(-1, 2).T
+    found = colour(left.copy(), right.copy(), vertices, vertices, colours).tolist()
+    assert all(0 <= one < colours for one in found)
+    for side in (left.tolist(), right.tolist()):
+        assert len(set(zip(side, found, strict=True))) == len(edges)
+
+
+@pytest.mark.parametrize(
+    "fabric",
+    [*FABRICS[:3], leaf_spine(5, 7, 4), clos(4, 4, 4, 6, 3), rail_optimised(8, 4, 4, 6, cables=2)],
+    ids=["leaf-spine", "clos", "rail", "oversubscribed", "pods", "rails of two cables"],
+)
+def test_equal_flows_are_spread_evenly(fabric: Fabric) -> None:
+    """Every group's links within one flow of each other, both ways, whatever the demand."""
+    rng = np.random.default_rng(9)
+    for _ in range(20):
+        src = rng.integers(0, fabric.endpoints, 150)
+        dst = (src + rng.integers(1, fabric.endpoints, 150)) % fabric.endpoints
+        flows = roce(src, dst, 1.0, rng)
+        slots = coloured(fabric, flows, flows.bytes)
+        assert slots is not None
+        used = slots >= 0
+        load = np.bincount(slots[used], minlength=len(fabric.groups.link))
+        link_load = np.bincount(fabric.groups.link[slots[used]], minlength=len(fabric.links))
+        height = heights(fabric)
+        for g in range(len(fabric.groups)):
+            first, size = int(fabric.groups.first[g]), int(fabric.groups.size[g])
+            way_up = height[fabric.links.receiver[fabric.groups.link[first]]] > height[fabric.groups.node[g]]
+            if size > 1 and way_up:
+                assert np.ptp(load[first : first + size]) <= 1
+        leaf = np.isin(fabric.links.receiver, fabric.leaves) & (fabric.links.sender >= fabric.endpoints)
+        for one in fabric.leaves.tolist():
+            assert np.ptp(link_load[leaf & (fabric.links.receiver == one)]) <= 1
+        choices = [shortest(fabric, int(a), int(b)) for a, b in zip(src[:20], dst[:20], strict=True)]
+        found = solve(fabric, flows, flows.bytes)
+        for row, paths in zip(found.slots.tolist(), choices, strict=False):
+            assert tuple(int(fabric.groups.link[s]) for s in row if s >= 0) in paths
+
+
+def test_a_fabric_that_is_no_clos_is_left_to_the_search() -> None:
+    fabric = FABRICS[3]
+    flows = roce(np.array([0, 0, 0]), np.array([1, 1, 2]), 1.0, np.random.default_rng(1))
+    assert coloured(fabric, flows, flows.bytes) is None
+    assert solve(fabric, flows, flows.bytes).worst > 0
 
 
 @QUICK

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from schemas.errors import MalformedInput, Usage
+from schemas.network import cable, topology
 from streams.paths import collisions
 from streams.paths.demand import flowtracer, parse_demand, roce
 from streams.paths.hashing import HashModel
 from streams.paths.maxmin import complete, paths_of, wire_bytes
 from streams.paths.recorded import Seen, ends_of, observed
 from streams.paths.route import as_entries, by_hash, walk, whole_weights
-from streams.paths.topology import clos, from_cables, leaf_spine, parse_fabric
+from streams.paths.topology import clos, leaf_spine, of_topology, parse_fabric
 from streams.paths.whatif import make, report
 from tempotrace import cli
 
@@ -133,8 +134,27 @@ def test_modes_that_are_none() -> None:
 def test_weights_of_links_make_weighted_groups() -> None:
     assert whole_weights(np.array([1 / 3, 2 / 3])) == [1, 2]
     assert whole_weights(np.array([0.4, 0.6])) == [2, 3]
+
+
+def test_a_topology_as_read_is_a_fabric() -> None:
+    """A host with two cables is two endpoints; planes that do not meet are no error, but no way either."""
+    links = [
+        *cable("h1", "e0", "l1", "p1", 1e11), *cable("h1", "e1", "m1", "p1"), *cable("h2", "e0", "l2", "p1"),
+        *cable("l1", "p2", "s1", "p1"), *cable("l1", "p3", "s2", "p1"), *cable("l2", "p2", "s1", "p2"),
+        *cable("l2", "p3", "s2", "p2"),
+    ]  # fmt: skip
+    fabric = of_topology(topology(links, switches=["m1"], hosts=["h1"]), 4e11)
+    assert fabric.nodes[:3] == ("h1:e0", "h1:e1", "h2")
+    assert fabric.link_name(0) == "h1:e0>l1:p1"
+    assert fabric.links.capacity_bps[[0, 2]].tolist() == [1e11, 4e11]
+    flows = roce(np.array([0]), np.array([2]), 1.0, RNG(1))
+    slots = walk(fabric, flows, lambda flow, *_: np.zeros(len(flow), np.int64))
+    used = [fabric.links.layers[fabric.links.layer[fabric.groups.link[s]]] for s in slots[0]]
+    assert used == ["tier0-up", "tier1-up", "tier2-down", "tier1-down"]
+    with pytest.raises(Usage):
+        walk(fabric, roce(np.array([1]), np.array([2]), 1.0, RNG(1)), lambda flow, *_: flow)
     with pytest.raises(MalformedInput):
-        from_cables([("a", "l", 400), ("b", "m", 400), ("a2", "l", 400), ("b2", "m", 400)])
+        of_topology(topology(cable("a", "1", "b", "1"), switches=["a", "b"]))
 
 
 PATHS = {
@@ -260,6 +280,22 @@ def test_report_of_a_file_with_paths(tmp_path: Path, capsys: pytest.CaptureFixtu
     changes.write_text(f"src,dst,src_port,path\n10.0.0.1,10.0.1.1,0,{PATHS[1]}\n")
     moved = run(capsys, "compare", "--flows", file, "--b", f"reroute:{changes}")
     assert moved["b"]["layers"][0]["fim_routing"] == 25.0  # type: ignore[index]
+
+
+def test_a_fabric_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabric = tmp_path / "fabric.csv"
+    hosts = [f"h{k},l{k // 2},100" for k in range(4)]
+    fabric.write_text(
+        "\n".join(["a,b,gbps", *hosts, *(f"l{k},s{n},100" for k in range(2) for n in range(2))])
+    )
+    flows = tmp_path / "flows.json"
+    rows = [
+        {"src": f"h{k % 2}", "dst": f"h{2 + k % 2}", "src_port": 49152 + k, "bytes": 10} for k in range(40)
+    ]
+    flows.write_text("\n".join(json.dumps(row) for row in rows))
+    out = run(capsys, "report", "--flows", flows, "--fabric", fabric)
+    row = out["layers"][0]  # type: ignore[index]
+    assert (row["layer"], row["groups"], row["links"], row["flows"]) == ("tier1-up", 1, 4, 40)
 
 
 @pytest.mark.parametrize(
