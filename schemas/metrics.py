@@ -53,7 +53,9 @@ WINDOWED: Final = ("merge", "paths", "diagnosis")
 RUNNER: Final = (
     Metric("records_read", "counter", "records", "Input records taken.", ("topic",), READERS),
     Metric("bytes_read", "counter", "B", "Bytes of their keys and values.", ("topic",), READERS),
-    Metric("records_written", "counter", "records", "Records committed, snapshots apart.", ("topic",), WRITERS),
+    Metric(
+        "records_written", "counter", "records", "Records committed, snapshots apart.", ("topic",), WRITERS
+    ),
     Metric("bytes_written", "counter", "B", "Bytes of their keys and values.", ("topic",), WRITERS),
     Metric("snapshot_bytes", "counter", "B", "Bytes of the snapshots committed."),
     Metric("commits", "counter", "commits", "Commits that succeeded."),
