@@ -42,6 +42,28 @@ class HopKind(IntEnum):
     QUEUE = 2
 
 
+class FabricKind(IntEnum):
+    COUNTER = 0  # what crossed a port between two readings of its counters
+    FLOW = 1  # a flow that a host has
+    HOP = 2  # a half-link on the path of a flow, walked or computed
+
+
+class SportSource(IntEnum):
+    UNKNOWN = 0
+    CAPTURED = 1  # seen in the flow's own packets
+    SET = 2  # the host's configuration or the application states it
+    FORMULA = 3  # by the kernel's formula from the queue pairs: a host may have set another
+
+
+class CounterState(IntEnum):
+    OK = 0
+    FIRST = 1  # no earlier reading to compare with
+    WRAPPED = 2
+    RESET = 3  # smaller than before, and no wrap explains it
+    SATURATED = 4  # the counter stuck at its greatest value
+    UNSUPPORTED = 5  # the device does not count it
+
+
 class Control(IntEnum):
     OPEN = 0
     TICK = 1

@@ -17,7 +17,9 @@ from schemas.codes import Assurance as Assurance
 from schemas.codes import ClockKind as ClockKind
 from schemas.codes import ClockKindOfRow as ClockKindOfRow
 from schemas.codes import Control as Control
+from schemas.codes import CounterState as CounterState
 from schemas.codes import EdgeKind as EdgeKind
+from schemas.codes import FabricKind as FabricKind
 from schemas.codes import GpuKind as GpuKind
 from schemas.codes import HopKind as HopKind
 from schemas.codes import Op as Op
@@ -25,6 +27,7 @@ from schemas.codes import PathSource as PathSource
 from schemas.codes import Point as Point
 from schemas.codes import ProbeKind as ProbeKind
 from schemas.codes import Role as Role
+from schemas.codes import SportSource as SportSource
 from schemas.codes import StampKind as StampKind
 from schemas.codes import Status as Status
 from schemas.codes import Timescale as Timescale
@@ -193,6 +196,37 @@ FAMILIES: dict[str, tuple[Column, ...]] = {
         Column("protocol", "u1", "1", "IP protocol of the packet"),
         Column("length", "<u4", "B", "length of the packet by its IP header, as it was reported"),
     ),
+    "fabric": (
+        Column("tx_bytes", "<i8", "B", "sent in the interval; null where it cannot be told"),
+        Column("rx_bytes", "<i8", "B", "received in the interval"),
+        Column("tx_total", "<u8", "B", "the sent counter as read, in bytes"),
+        Column("rx_total", "<u8", "B", "the received counter as read, in bytes"),
+        Column("interval_ns", "<i8", "ns", "since the reading before; the row's stamp is the later one"),
+        Column("capacity_bps", "<f8", "bit/s", "capacity of the port"),
+        Column("state", "u1", "CounterState", "how the difference came about; the worse of both directions"),
+        Column("drops", "<i8", "1", "packets dropped in the interval"),
+        Column("errors", "<i8", "1", "packets with errors in the interval"),
+        Column("pauses", "<i8", "1", "PFC frames or ticks of waiting in the interval"),
+        Column("back", "<u2", "string", "half-link that received bytes came by"),
+        Column("node", "<u4", "1", "the port's node as in-band telemetry numbers it"),
+        Column("port", "<u4", "1", "the port as in-band telemetry numbers it"),
+        Column("flow", "<u8", "1", "hash of the flow's addresses, ports and protocol (schemas.flow)"),
+        Column("src", "<u2", "string", "source address of the flow"),
+        Column("dst", "<u2", "string", "destination address of the flow"),
+        Column("sport", "<u2", "1", "source port of the flow"),
+        Column("dport", "<u2", "1", "destination port of the flow"),
+        Column("protocol", "u1", "1", "IP protocol of the flow"),
+        Column("qpn", "<u4", "1", "the receiver's queue pair, as in the packet"),
+        Column("sport_source", "u1", "SportSource", "how the source port is known"),
+        Column("job", "<u2", "string", "job that owns the flow"),
+        Column("rank_src", "<i4", "rank", "sending rank"),
+        Column("rank_dst", "<i4", "rank", "receiving rank"),
+        Column("hop", "u1", "1", "place on the path, 0 nearest the source"),
+        Column("hops", "u1", "1", "half-links of the path, over all its branches"),
+        Column("share", "<f8", "1", "share of the flow on this half-link"),
+        Column("path_source", "u1", "PathSource", "how the path is known"),
+        Column("agreement", "<f8", "1", "agreement of the model that chose"),
+    ),
     "control": (
         Column("number", "<i8", "by kind", "open: expected; policy: version; loss: events lost"),
         Column(
@@ -208,6 +242,7 @@ KINDS: dict[str, type[IntEnum]] = {
     "probe": ProbeKind,
     "clock": ClockKindOfRow,
     "int": HopKind,
+    "fabric": FabricKind,
     "control": Control,
 }
 # Tables whose columns all have the same length, by prefix.

@@ -52,10 +52,17 @@ LINKS = (
     Column("link_layer", "<u2", "string", "layer of the fabric"),
     Column("link_name", "<u2", "string", "link, from its sending port"),
     Column("link_flows", "<u4", "1", "flows on the link"),
-    Column("link_bytes", "<i8", "B", "bytes on the link"),
+    Column(
+        "link_bytes",
+        "<i8",
+        "B",
+        "counted in the intervals that ended in the window; without counters: attributed",
+    ),
     Column("link_capacity_bps", "<f8", "bit/s", "capacity"),
-    Column("link_utilisation", "<f8", "1", "bytes over capacity in the window"),
+    Column("link_utilisation", "<f8", "1", "bytes over capacity in the interval"),
     Column("link_coverage", "<f8", "1", "attributed over counted bytes"),
+    Column("link_attributed", "<i8", "B", "bytes that flows account for in the window"),
+    Column("link_interval_ns", "<i8", "ns", "time that counted bytes are of; null if bytes are not counted"),
 )
 RUNS = (FLOWS, PATH, LINKS)
 SCHEMA = FlatSchema(

@@ -76,5 +76,7 @@ def links(record: Paths) -> pa.Table | None:
             floats(data["link_coverage"]),
             constant(record.scope, n),
             pa.array(np.full(n, record.window_end_ns)),
+            integers(data["link_attributed"]),
+            integers(data["link_interval_ns"]),
         ],
     )

@@ -4,6 +4,8 @@ Times are int64 ns TAI. Codes are written as the lower-case names of schemas.col
 does not know as its number. Columns are only ever appended (see sinks.layout).
 """
 
+from enum import IntEnum
+
 import pyarrow as pa
 
 from schemas import columns as c
@@ -40,7 +42,7 @@ EVENTS = Table(
         _WINDOW,
         Field("row", I64, "place in the window"),
         *_EVENT,
-        Field("family", TEXT, "gpu, probe, clock, int"),
+        Field("family", TEXT, "gpu, probe, clock, int, fabric"),
         Field("kind", TEXT, "the family's kind of event"),
         Field("entity", TEXT, "component that the event is about"),
         Field("name", TEXT, "what happened"),
@@ -66,8 +68,17 @@ EVENT_VALUES = Table(
 )
 
 
+# Codes of families' own columns that the lake writes as names.
+CODES: dict[str, type[IntEnum]] = {
+    "StampKind": c.StampKind,
+    "CounterState": c.CounterState,
+    "SportSource": c.SportSource,
+    "PathSource": c.PathSource,
+}
+
+
 def _own(column: c.Column) -> Field:
-    text = column.unit == "string" or column.unit == "StampKind"
+    text = column.unit == "string" or column.unit in CODES
     kind = TEXT if text else F64 if column.dtype == "<f8" else U64 if column.dtype == "<u8" else I64
     return Field(column.name, kind, column.doc if column.unit == "1" else f"{column.doc} ({column.unit})")
 
@@ -87,6 +98,7 @@ FAMILY_TABLES = {
     "probe": _family("probes", "probe", "What only probes have."),
     "clock": _family("clock_samples", "clock", "What clocks' daemons measured and said."),
     "int": _family("hops", "int", "In-band telemetry, one row a hop."),
+    "fabric": _family("fabric_samples", "fabric", "Counters of ports, flows of hosts, and paths walked."),
 }
 EDGES = Table(
     "edges",
@@ -197,12 +209,16 @@ LINKS = Table(
         Field("link", TEXT, "link, from its sending port"),
         _WINDOW,
         Field("flows", I64, "flows on the link"),
-        Field("bytes", I64, "bytes on the link"),
+        Field(
+            "bytes", I64, "counted in the intervals that ended in the window; without counters: attributed"
+        ),
         Field("capacity_bps", F64, "capacity"),
-        Field("utilisation", F64, "bytes over capacity in the window"),
+        Field("utilisation", F64, "bytes over capacity in the interval"),
         Field("coverage", F64, "attributed over counted bytes"),
         _SCOPE,
         Field("window_end_ns", I64, "end of the window"),
+        Field("attributed", I64, "bytes that flows account for in the window"),
+        Field("interval_ns", I64, "time that counted bytes are of; null if bytes are not counted"),
     ),
 )
 FINDINGS = Table(
@@ -270,7 +286,7 @@ LATE = Table(
     (
         _SCOPE,
         *_EVENT,
-        Field("family", TEXT, "gpu, probe, clock, int"),
+        Field("family", TEXT, "gpu, probe, clock, int, fabric"),
         Field("raw_ns", I64, "stamp as read"),
         Field("reason", TEXT, "why it was late"),
         *_ORIGIN,

@@ -182,8 +182,8 @@ def _own(p: Part, name: str, column: c.Column, rows: int) -> pa.Array:
         return nulls(rows, kind)
     if column.unit == "string":
         return texts(packed, p.part.strings)
-    if column.unit == "StampKind":
-        return names(packed, c.StampKind)
+    if column.unit in tables.CODES:
+        return names(packed, tables.CODES[column.unit])
     if column.dtype == "<f8":
         return floats(packed)
     if column.dtype == "<u8":

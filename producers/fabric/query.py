@@ -110,10 +110,9 @@ async def collect(switches: Iterable[str], device: Device, limits: Limits) -> Co
     for attempt in range(limits.attempts):
         if attempt:
             out.again += len(wanted)
-        read = await asyncio.gather(*(_read(switch, device, asker, out) for switch in wanted))
-        fresh = [switch for switch, good in zip(wanted, read, strict=True) if good]
-        # After the first round only what was read again is checked again: the rest held still through this check.
-        check = fresh if attempt else list(out.tables)
+        await asyncio.gather(*(_read(switch, device, asker, out) for switch in wanted))
+        # All of them, every time: what was read again is of a later moment than the rest.
+        check = list(out.tables)
         moved = await asyncio.gather(*(_moved(switch, device, asker, out) for switch in check))
         wanted = [switch for switch, changed in zip(check, moved, strict=True) if changed]
         if not wanted:
@@ -125,13 +124,11 @@ async def collect(switches: Iterable[str], device: Device, limits: Limits) -> Co
     return out
 
 
-async def _read(switch: str, device: Device, asker: _Asker, out: Collected) -> bool:
+async def _read(switch: str, device: Device, asker: _Asker, out: Collected) -> None:
     try:
         out.tables[switch] = await asker.ask(lambda: device.read(switch))
     except (TempoError, OSError, TimeoutError) as error:
         _lost(switch, error, out)
-        return False
-    return True
 
 
 async def _moved(switch: str, device: Device, asker: _Asker, out: Collected) -> bool:

@@ -1,11 +1,12 @@
 """The paths stage: `merged` in, `paths` out: flows with the links they took, links with what crossed them.
 
-Here from in-band telemetry alone: every path is observed. Bytes are those of the packets that reports are
-about. Capacity, utilisation and coverage need port counters, and are null without them.
+Paths are observed by in-band telemetry; flows that hosts list, and paths that were walked for them, come in rows
+of family `fabric`, as do the counters of ports. Bytes of flows are those of the packets that reports are about.
+Capacity, utilisation and coverage need counters, and are null without them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -20,7 +21,11 @@ from schemas.pack import Strings
 from schemas.processor import Output, Record
 from schemas.records import Progress
 from streams.counts import Counts
+from streams.paths.counted import Counted
 from streams.paths.hops import ENDS, Crossings, Hops, crossings, redirected, report_bytes, window_hops
+from streams.paths.linkrows import link_rows, packed
+from streams.paths.owners import Owners, joined
+from streams.paths.told import fabric_rows
 from streams.windows import WindowTask
 
 Array = NDArray[Any]
@@ -58,24 +63,39 @@ class PathsScope:
     def __init__(self, name: str, settings: PathsSettings, count: Counts) -> None:
         self._name, self._settings, self._count = name, settings, count
         self._known: dict[int, tuple[int, int, int]] = {}  # flow -> (hash of its path, since, last seen)
+        self._counted = Counted()
+        self._owners = Owners()
 
     def window(self, parts: Sequence[Merged], record: Record) -> list[Output]:
-        """Flows and links of a window; nothing where no report fell in it."""
-        hops = window_hops(parts)
-        if not len(hops):
+        """Flows and links of a window; nothing where neither a report nor a row of the fabric fell in it."""
+        hops, told = window_hops(parts), fabric_rows(parts)
+        if not len(hops) and not any(told):
             return []
-        found = crossings(hops)
         first = parts[0]
+        self._counted.learn(told.counts)
+        self._owners.learn(told.flows)
+        found = crossings(hops)
+        found = replace(found, names=[self._counted.name(name) for name in found.names])
         strings = Strings()
-        data = self._flows(hops, found, strings) | _links(hops, found, strings)
+        seen = self._flows(hops, found, strings) if len(hops) else {}
+        observed = set(seen["flow_id"].tolist()) if seen else set()
+        data = joined(seen, self._owners.flows(told, observed, strings, self._changed))
+        links = link_rows(hops, found, told.counts, self._counted, strings)
         self._forget(first.window_end_ns)
         flows = len(data["flow_id"])
         self._count("flows", flows)
         self._count("hops", len(hops))
-        self._count("links", len(found.names))
+        self._count("links", len(links.get("link_name", ())))
         self._count("events_out", flows)
+        if not flows and not links:
+            return []
         out = p.Paths(
-            self._settings.tenant, self._name, first.window_start_ns, first.window_end_ns, strings.table, data
+            self._settings.tenant,
+            self._name,
+            first.window_start_ns,
+            first.window_end_ns,
+            strings.table,
+            data | links,
         )
         key = self._name.encode()
         headers = (("tt-scope", key), ("tt-family", b"paths"), ("tt-count", str(flows).encode()))
@@ -128,12 +148,10 @@ class PathsScope:
             "flow_id": flow,
             "flow_src": text["src"],
             "flow_dst": text["dst"],
-            "flow_src_port": _packed(ends["sport"], "<u2"),
-            "flow_dst_port": _packed(ends["dport"], "<u2"),
-            "flow_protocol": _packed(ends["protocol"], "u1"),
-            "flow_job": np.full(flows, c.NULL_U16, "<u2"),
-            "flow_rank_src": np.full(flows, c.NULL_I32, "<i4"),
-            "flow_rank_dst": np.full(flows, c.NULL_I32, "<i4"),
+            "flow_src_port": packed(ends["sport"], "<u2"),
+            "flow_dst_port": packed(ends["dport"], "<u2"),
+            "flow_protocol": packed(ends["protocol"], "u1"),
+            **self._owners.columns(flow, strings),
             "flow_bytes": total,
             "flow_reports": reports.astype("<u4"),
             "flow_path_first": start.astype("<u4"),
@@ -162,58 +180,40 @@ class PathsScope:
         """When each flow was first seen on the links it takes now."""
         out = seen.copy()
         for k, number in enumerate(flow.tolist()):
-            path = "|".join(found.names[j] for j in link[start[k] : start[k] + counts[k]].tolist())
-            signature = int.from_bytes(blake2b(path.encode(), digest_size=7).digest(), "little")
-            known = self._known.get(number)
-            if known is not None and known[0] == signature:
-                out[k] = min(known[1], int(out[k]))
-            elif known is not None:
-                self._count("path_changes", 1)
-            self._known[number] = (signature, int(out[k]), int(last[k]))
+            path = [found.names[j] for j in link[start[k] : start[k] + counts[k]].tolist()]
+            out[k] = self._changed(number, path, int(out[k]), int(last[k]))
         return out
+
+    def _changed(self, flow: int, path: Sequence[str], first_ns: int, last_ns: int) -> int:
+        """Since when the flow takes this path, seen from `first_ns` to `last_ns` now."""
+        signature = int.from_bytes(blake2b("|".join(path).encode(), digest_size=7).digest(), "little")
+        known = self._known.get(flow)
+        if known is not None and known[0] == signature:
+            first_ns = min(known[1], first_ns)
+        elif known is not None:
+            self._count("path_changes", 1)
+        self._known[flow] = (signature, first_ns, last_ns)
+        return first_ns
 
     def _forget(self, now_ns: int) -> None:
         oldest = now_ns - self._settings.path_ttl_ns
         stale = [number for number, (_, _, last) in self._known.items() if last < oldest]
         for number in stale:
             del self._known[number]
+        self._owners.forget(oldest)
+        self._counted.forget(oldest)
 
     def dump(self) -> tuple[Any, dict[str, Any]]:
         """State for a snapshot: JSON part and arrays."""
         rows = [(number, *known) for number, known in self._known.items()]
         flat = np.array([row[0] for row in rows], np.uint64)
         rest = np.array([row[1:] for row in rows], np.int64).reshape(len(rows), 3)
-        return None, {"flow": flat, "known": rest}
+        meta = {"counted": self._counted.dump(), "owners": self._owners.dump()}
+        return meta, {"flow": flat, "known": rest}
 
     def load(self, meta: Any, arrays: dict[str, Any]) -> None:
         """From `dump`."""
         pairs = zip(arrays["flow"].tolist(), arrays["known"].tolist(), strict=True)
         self._known = {number: tuple(known) for number, known in pairs}
-
-
-def _links(hops: Hops, found: Crossings, strings: Strings) -> dict[str, Array]:
-    """What crossed each link. A link that was crossed at several places on paths is one a layer."""
-    links = len(found.names)
-    if not links:
-        return {}
-    _, size = report_bytes(hops)
-    through = size[hops.report[found.hop]]
-    total = np.zeros(links, np.int64)
-    np.add.at(total, found.link, through)
-    pairs = np.unique(np.stack((found.link, hops.flow[found.hop].view(np.int64))), axis=1)
-    unknown = np.full(links, np.nan)
-    return {
-        "link_layer": np.array([strings.index(layer) for layer in found.layers], "<u2"),
-        "link_name": np.array([strings.index(name) for name in found.names], "<u2"),
-        "link_flows": np.bincount(pairs[0], minlength=links).astype("<u4"),
-        "link_bytes": total,
-        "link_capacity_bps": unknown,
-        "link_utilisation": unknown,
-        "link_coverage": unknown,
-    }
-
-
-def _packed(wide: Array, dtype: str) -> Array:
-    """Ports and protocols as packed; one that can't be told from null (65535, 255) counts as null."""
-    top = np.iinfo(dtype).max
-    return np.where((wide < 0) | (wide >= top), top, wide).astype(dtype)
+        self._counted.load(meta["counted"])
+        self._owners.load(meta["owners"])

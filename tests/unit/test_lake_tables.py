@@ -27,6 +27,7 @@ CONTRACT = {
     "probes": "scope source incarnation seq peer probe stamp bytes",
     "clock_samples": "scope source incarnation seq parent offset_ns delay_ns freq_ppb error_ns spread_ns "
     "servo text",
+    "fabric_samples": "scope source incarnation seq tx_bytes rx_bytes interval_ns capacity_bps flow path_source",
     "hops": "scope source incarnation seq node hw_id report_seq report hop hops in_port out_port "
     "latency queue occupancy ingress_ts egress_ts tx_util drop_reason report_flags version "
     "warnings flow src dst sport dport protocol length",
