@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from producers.sim import gputimer as sim
-from streams.clock.gpumap import Limits, Mapper, States
+from streams.clock.gpumap import MARGIN, Limits, Mapper, States
 from streams.clock.gpureads import NONE, brackets
 from tempotrace import gpu_residuals
 from tempotrace.clockwork import seeded
@@ -64,7 +64,7 @@ class Run:
 
     timer: sim.Timer
     reading: I64
-    bracket_ns: I64  # tick-aware
+    bracket_ns: F64  # tick-aware: of host stamps and of the timer, whose tick may last as the rate lets it
     floor_ns: float  # of a bracket, tick-aware
     states: States
     true_ns: F64
@@ -143,7 +143,7 @@ def _mapped(
     return Run(
         timer,
         reading,
-        after + 1 - before + timer.tick_ns,
+        (after + 1 - before).astype(np.float64) + timer.tick_ns * (1 + MARGIN * limits.rate_ppb * 1e-9),
         sum(path.floor_ns) + timer.tick_ns,
         mapper.add(given),
         true_ns,
@@ -211,7 +211,7 @@ def _case(
         "maps_broken": broken,
         "map_bound_ns": float(np.median(bounds)),
         "event_bound_ns": float(np.median(event_bounds)),
-        "width_over_narrowest_max": max(at_anchor),
+        "width_over_narrowest_max": round(max(at_anchor), 6),
         "newest_width_over_narrowest_median": float(np.median(at_newest)),
         "width_over_median": float(np.median(ratio)),
         "loud_maps": int(is_loud.sum()),

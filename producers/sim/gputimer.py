@@ -25,6 +25,8 @@ F64 = NDArray[np.float64]
 TICKS: Final = {
     "1024": (1024,),
     "64": (64,),
+    "96": (96,),
+    "128": (128,),
     "64/96/128": (64, 64, 96, 64, 128, 64, 96),
 }
 RATE_PPB: Final = (4_000.0, 10_000.0)
@@ -94,16 +96,18 @@ class Timer:
             since = np.maximum(t - at, 0.0)
             ahead += size * (since + settle * np.expm1(-since / settle))
         whole = np.floor(host_ns)
-        return self.start_ns + whole.astype(np.int64) + np.floor(ahead + (host_ns - whole)).astype(np.int64)
+        out: I64 = (
+            self.start_ns + whole.astype(np.int64) + np.floor(ahead + (host_ns - whole)).astype(np.int64)
+        )
+        return out
 
     def read(self, host_ns: F64 | I64) -> I64:
         """What the timer shows at these moments: its last update."""
         exact = self.exact(host_ns)
-        if len(self.steps_ns) == 1:
-            return exact - exact % self.steps_ns[0]
-        edges = np.concatenate([[0], np.cumsum(self.steps_ns)])
+        edges = np.cumsum((0, *self.steps_ns))
         phase = exact % edges[-1]
-        return exact - phase + edges[np.searchsorted(edges, phase, side="right") - 1]
+        out: I64 = exact - phase + edges[np.searchsorted(edges, phase, side="right") - 1]
+        return out
 
 
 @dataclass(frozen=True)
