@@ -11,7 +11,9 @@ from tests.paths import shared_data
 
 def diagnosed(offset_ns: int | None) -> dict[str, Any]:
     """The analysis, with the clock of rank 3 moved and all bounds claimed as 1 µs (None: as they are)."""
-    moved: dict[str, Any] = {"clock_bound_ns": 1_000, "clock_offset_ns": {"3": offset_ns}} if offset_ns else {}
+    moved: dict[str, Any] = (
+        {"clock_bound_ns": 1_000, "clock_offset_ns": {"3": offset_ns}} if offset_ns else {}
+    )
     trace = shared_data("gpu", "kineto", "dlrm_8ranks.tar.gz")
     return analyze([trace], Choices(scope="trace", **moved), lambda events, what: None)
 

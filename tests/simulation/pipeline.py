@@ -57,7 +57,7 @@ def run(
     scenario: str,
     seed: int,
     base: SimOptions = SMALL,
-    merge: MergeSettings = MergeSettings(),  # noqa: B008
+    merge: MergeSettings = MergeSettings(),
     **options: Any,
 ) -> Run:
     """One simulation, whole."""

@@ -62,7 +62,9 @@ def test_other_faults(faults: tuple[str, ...], seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", FEW)
-@pytest.mark.parametrize("size", [{"ranks": 8, "hosts": 8}, {"ranks": 32, "hosts": 4, "seconds": 2.5}], ids=str)
+@pytest.mark.parametrize(
+    "size", [{"ranks": 8, "hosts": 8}, {"ranks": 32, "hosts": 4, "seconds": 2.5}], ids=str
+)
 def test_other_sizes(size: dict[str, Any], seed: int) -> None:
     right(run("straggler+clock-fault", seed, **size))
 

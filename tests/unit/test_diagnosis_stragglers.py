@@ -24,7 +24,9 @@ class Rule:
         self.now = 0
         self.errors = np.random.default_rng(3).integers(-5_000 * US, 5_000 * US, 100)
 
-    def collective(self, arrive_ns: Mapping[int, int], group: str = "world", transfer_ns: int = 30 * US) -> int:
+    def collective(
+        self, arrive_ns: Mapping[int, int], group: str = "world", transfer_ns: int = 30 * US
+    ) -> int:
         """Ranks arrive when told (ns since the start) and leave together; gives when."""
         end = max(arrive_ns.values()) + transfer_ns
         window = (self.windows.number + 1) * WINDOW_NS
@@ -45,7 +47,9 @@ class Rule:
         return self.rule.update(edges, collectives(edges), self.windows.directory)
 
 
-def steps(rule: Rule, count: int, late_ns: Mapping[int, int], step_ns: int = 2_000 * US, seed: int = 1) -> list[Claim]:
+def steps(
+    rule: Rule, count: int, late_ns: Mapping[int, int], step_ns: int = 2_000 * US, seed: int = 1
+) -> list[Claim]:
     """So many windows with ten steps of eight ranks each; the claims of the last window."""
     rng = np.random.default_rng(seed)
     claims: list[Claim] = []
@@ -187,5 +191,7 @@ def test_other_operations_are_not_asked() -> None:
     """In a broadcast only the root's begin matters: who ends last was not waited for."""
     rule = Rule()
     for _ in range(3):
-        rule.windows.collective([(f"rank{n}", f"k{n}", n * US, 900 * US) for n in range(5)], op=c.Op.BROADCAST)
+        rule.windows.collective(
+            [(f"rank{n}", f"k{n}", n * US, 900 * US) for n in range(5)], op=c.Op.BROADCAST
+        )
     assert len(collectives(rule.windows.take())) == 0
