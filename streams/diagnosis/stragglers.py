@@ -4,10 +4,10 @@ In a collective in which everybody depends on everybody, the last to arrive is t
 shortest, and each other member waited for the difference. That is read on one clock each, so wrong clocks
 cannot mislead it.
 
-The last to arrive may itself be a victim, which came late out of another collective. What it did itself is the
-time from the end of its previous collective to its begin in this one, on its own clock again. Only if that is
-longer than the median member's, by 20 µs and 5 % of the time between its collectives, is it blamed, and for no
-more than that; else whoever it waited for is blamed there.
+The last to arrive may itself be a victim, which came late out of another collective. What it did itself is
+the time from the end of its previous collective to its begin in this one, on its own clock again. Only if that
+is longer than the median member's, by 20 µs and 5 % of the time between its collectives, is it blamed, and for
+no more than that; else whoever it waited for is blamed there.
 
 A rank is a straggler when it is blamed far more often than chance: over its last collectives (exponential
 memory of 64), blamed k of n where the sizes of the collectives make µ expected. A rank that is slow for one
@@ -67,7 +67,7 @@ class Stragglers:
     def _ends_before(self, edges: WindowEdges, found: Collectives) -> I64:
         """For each entry of `found.row`, the end of its member's collective before, 0 if there is none.
 
-        In the order of the member's own clock: that of collectives of different groups is as good as clocks are.
+        In the order of its own clock: the order of collectives of different groups is as good as clocks are.
         """
         member, end = edges.effect[found.row], edges.effect_ns[found.row]
         order = np.lexsort((end, member))

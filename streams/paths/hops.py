@@ -51,6 +51,7 @@ class Hops:
 def window_hops(parts: Sequence[Merged]) -> Hops:
     """The hops of all parts of a window; drops and rows without a flow are left out."""
     strings = Strings()
+    owners: dict[tuple[str, int], int] = {}
     source: list[I64] = []
     flows: list[U64] = []
     times: list[I64] = []
@@ -65,7 +66,11 @@ def window_hops(parts: Sequence[Merged]) -> Hops:
         if not len(use):
             continue
         row = row[use]
-        names = [strings.index(part.strings[int(k)]) for k in data["src_name"]]
+        # A report's number is its collector's own, and begins anew with each of its lives.
+        names = [
+            owners.setdefault((part.strings[int(name)], int(life)), len(owners))
+            for name, life in zip(data["src_name"], data["src_incarnation"], strict=True)
+        ]
         source.append(np.array(names, np.int64)[data["source"][row]])
         flows.append(flow[use])
         times.append(part.time_ns()[row])
