@@ -9,8 +9,8 @@ import numpy as np
 from schemas import columns as c
 from schemas.batch import Batch
 from schemas.codec import decode_paths, encode_batch
-from schemas.flow import flow_id
 from schemas.draft import Draft
+from schemas.flow import flow_id
 from schemas.pack import Head, SeqBook, Source
 from schemas.paths import Paths as Record
 from schemas.processor import Processor
