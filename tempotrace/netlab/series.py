@@ -84,7 +84,7 @@ def _records(message: bytes) -> Iterator[Leg]:
 
 def _stamp(body: bytes, at: int) -> int:
     high, low, ns = struct.unpack_from(">HII", body, at)
-    return ((high << 32) | low) * 1_000_000_000 + int(ns)
+    return ((int(high) << 32) | int(low)) * 1_000_000_000 + int(ns)
 
 
 def two_way(found: Iterator[Leg]) -> I64:

@@ -6,6 +6,7 @@ the family `control` releases what is open. Rows of an open window are not in th
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from schemas.codec import decode_batch
 from schemas.columns import Control
@@ -33,7 +34,7 @@ class SummingTask:
 
     def __init__(self, partition: int, snapshot: bytes | None) -> None:
         self._partition = partition
-        state = json.loads(snapshot) if snapshot else {"next": {}, "carry": 0, "windows": 0}
+        state: dict[str, Any] = json.loads(snapshot) if snapshot else {"next": {}, "carry": 0, "windows": 0}
         self._next: dict[str, int] = state["next"]
         self._carry: int = state["carry"]
         self._windows: int = state["windows"]

@@ -7,6 +7,7 @@ import numpy as np
 from schemas import codec, pack, paths, records
 from schemas import columns as c
 from schemas.batch import encode_batch
+from schemas.draft import Draft
 from schemas.flat import Array
 from schemas.time import ClockState
 from sinks.lake import LakeProcessor
@@ -85,7 +86,7 @@ def test_incidents_and_their_alerts() -> None:
 def test_late_rows_keep_their_identity() -> None:
     book, head_ = pack.SeqBook(), pack.Head("default", "job", "p", "gpu")
     source = pack.Source("rank0/main", "h", ClockState("h/CLOCK_REALTIME"), 77, rank=0)
-    draft = pack.Draft(head_, book)
+    draft = Draft(head_, book)
     for at in range(3):
         draft.row(source, START_NS + at, kind=c.GpuKind.CPU_OP)
     late = take(fresh(), "late", encode_batch(draft.build()), 4)["late"].to_pylist()

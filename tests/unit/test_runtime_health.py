@@ -40,7 +40,7 @@ def test_what_a_stage_shows(tmp_path: Path) -> None:
         assert code == 200
         lines = text.splitlines()
         own = 'tenant="acme",stage="merge",instance="2"'
-        label = {part for part in own.split(",")}
+        label = set(own.split(","))
         found = {
             (line.split("{")[0], frozenset(line.split("{")[1].split("}")[0].split(","))): line.split()[-1]
             for line in lines
