@@ -76,8 +76,8 @@ def parse(data: bytes) -> Channels:
     table = np.array(rows, np.int64).reshape(-1, 6)
     for process, first in launches.items():
         table[(table[:, 0] == process) & (table[:, 3] >= first), 1] = first
-    process, launch, start, seen, stop, stop_seen = table.T
-    return Channels(process, launch, start, seen, stop, stop_seen, skipped)
+    by, launched, begun, begun_seen, ended, ended_seen = table.T
+    return Channels(by, launched, begun, begun_seen, ended, ended_seen, skipped)
 
 
 def _events(data: bytes, skipped: dict[str, int]) -> list[dict[str, Any]]:
