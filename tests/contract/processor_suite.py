@@ -9,7 +9,7 @@ and leave one open, so that snapshots are taken in every state.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from schemas import metrics, topics
@@ -70,7 +70,7 @@ class ProcessorSuite:
         case = self.case()
         whole = plain(run(case))
         for step in (2, 3, 5, 7):
-            assert plain(run(case, restore=lambda index, step=step: index % step == 0)) == whole, step
+            assert plain(run(case, restore=every(step))) == whole, step
 
     def test_a_snapshot_changes_nothing(self) -> None:
         case = self.case()
@@ -164,7 +164,13 @@ class ProcessorSuite:
             task.process(record)
             assert metrics.check(task.counters(), case.processor().name) == []
         for value in task.counters().values():
-            assert all(number >= 0 for number in (value.values() if isinstance(value, dict) else [value]))
+            numbers = value.values() if isinstance(value, Mapping) else [value]
+            assert all(number >= 0 for number in numbers)
+
+
+def every(step: int) -> Callable[[int], bool]:
+    """True for each step-th index."""
+    return lambda index: index % step == 0
 
 
 def run(case: Case, restore: Callable[[int], bool] = lambda index: False) -> list[Output]:
