@@ -55,14 +55,54 @@ class Edges:
                 count("unmatched", int(self.unmatched[kind, side]), name, role)
 
 
-def all_endpoints(own: dict[str, Array], ahead: dict[str, Array] | None, past: Table) -> dict[str, Array]:
-    """Past, own and ahead endpoints in one set of columns."""
-    left = past.dump()
-    none = np.full(len(past), -1, np.int64)
-    sets = [left | {"row": none, "state": np.full(len(past), e.PAST, np.uint8)}, own]
+def take_touched(past: Table, own: dict[str, Array] | None, oldest_ns: int) -> dict[str, Array]:
+    """Take those pending endpoints out of `past` that this window can say something of; gives their columns.
+
+    They share a key with a row of the window, or with one that is older than `oldest_ns`. The others wait on
+    untouched, so that a window costs what it holds and not what is pending. `own` None: take all.
+    """
+    mask = np.ones(len(past), np.bool_)
+    if own is not None and len(past):
+        old = past["end_ns"] < oldest_ns
+        key = np.concatenate((own["key"], past["key"][old]))
+        kind = np.concatenate((own["kind"], past["kind"][old]))
+        size = 16
+        while size < 2 * len(key):
+            size *= 2
+        match.touched(past["key"], past["kind"], key, kind, np.full(size, -1, np.int64), mask)
+    taken = {name: column[mask] for name, column in past.dump().items()}
+    if len(taken["key"]):
+        past.keep(~mask)
+    return taken
+
+
+def all_endpoints(
+    own: dict[str, Array], ahead: dict[str, Array] | None, taken: dict[str, Array]
+) -> dict[str, Array]:
+    """Past (taken), own and ahead endpoints in one set of columns."""
+    none, past = np.full(len(taken["key"]), -1, np.int64), np.full(len(taken["key"]), e.PAST, np.uint8)
+    sets = [taken | {"row": none, "state": past}, own]
     if ahead is not None:
         sets.append(ahead)
     return {name: np.concatenate([part[name] for part in sets]) for name in own}
+
+
+def _give_way(past: Table, pending_max: int, out: Edges) -> None:
+    """Give up the oldest endpoints where too many are pending."""
+    over = len(past) - pending_max
+    if over <= 0:
+        return
+    oldest = np.argsort(past["end_ns"], kind="stable")[:over]
+    _count_unmatched(out, past["kind"][oldest], past["role"][oldest], past["flags"][oldest])
+    keep = np.ones(len(past), np.bool_)
+    keep[oldest] = False
+    past.keep(keep)
+
+
+def _count_unmatched(out: Edges, kind: Array, role: Array, flags: Array) -> None:
+    alone = (flags & MATCHED_ONCE) == 0
+    side = (role[alone] != c.Role.CAUSE).astype(np.int64)
+    np.add.at(out.unmatched, (kind[alone].astype(np.int64), side), 1)
 
 
 def take_out(
@@ -75,7 +115,7 @@ def take_out(
     clocks: ClockBook,
     settings: MergeSettings,
 ) -> Edges:
-    """The edges that are out now; `past` becomes what is still pending, without what is older than oldest_ns."""
+    """The edges that are out now. What stays pending goes (back) to `past`, without what is older than oldest_ns."""
     ends, out = found.ends, Edges()
     own = ends["state"] == e.OWN
     left = ends["state"] == e.PAST
@@ -122,21 +162,13 @@ def take_out(
     rows = goes & (best >= 0)
     join_cause, join_effect = best[rows], found.member[rows]
     # What is given up.
-    keep_group = np.zeros(groups, np.bool_)
-    np.logical_or.at(keep_group, of_group, keep)
     lost = keep & expired[of_group]
     if lost.any():
-        unmatched = lost & ((ends["flags"] & MATCHED_ONCE) == 0)
-        side = (ends["role"][unmatched] != c.Role.CAUSE).astype(np.int64)
-        np.add.at(out.unmatched, (ends["kind"][unmatched].astype(np.int64), side), 1)
+        _count_unmatched(out, ends["kind"][lost], ends["role"][lost], ends["flags"][lost])
         keep &= ~lost
-    over = int(keep.sum()) - settings.pending_max
-    if over > 0:
-        oldest = np.flatnonzero(keep)[np.argsort(ends["end_ns"][keep], kind="stable")[:over]]
-        side = (ends["role"][oldest] != c.Role.CAUSE).astype(np.int64)
-        np.add.at(out.unmatched, (ends["kind"][oldest].astype(np.int64), side), 1)
-        keep[oldest] = False
-    past.load({name: ends[name][keep] for name in e.PENDING})
+    if keep.any():
+        past.append({name: ends[name][keep] for name in e.PENDING})
+    _give_way(past, settings.pending_max, out)
     size = np.repeat(present[found.join_of], sizes)[rows]
     missing = np.maximum(0, np.repeat(expected[found.join_of], sizes)[rows] - size)
     _judge_out(out, ends, (cause, effect), (join_cause, join_effect), size, missing, clocks, settings)
@@ -202,6 +234,6 @@ def give_up(past: Table, sources: Sources, clocks: ClockBook, settings: MergeSet
     """At the end of a scope: what is still pending is given up and counted; incomplete collectives are judged."""
     none = {name: np.empty(0, column.dtype) for name, column in past.dump().items()}
     none |= {"row": np.empty(0, np.int64), "state": np.empty(0, np.uint8)}
-    found = e.match_endpoints(all_endpoints(none, None, past))
+    found = e.match_endpoints(all_endpoints(none, None, take_touched(past, None, FOREVER)))
     tie = (sources.name_order()[found.ends["source"]].astype(np.int64) << SEQ_BITS) + found.ends["seq"]
     return take_out(found, tie, np.empty(0, np.bool_), past, FOREVER, FOREVER, clocks, settings)

@@ -23,7 +23,7 @@ from streams.arrays import Table
 from streams.causality import edges as e
 from streams.causality.gather import GroupNames, Window, endpoints, gather
 from streams.causality.intake import Part
-from streams.causality.outgoing import SEQ_BITS, Edges, all_endpoints, take_out
+from streams.causality.outgoing import SEQ_BITS, Edges, all_endpoints, take_out, take_touched
 from streams.causality.settings import MergeSettings
 from streams.causality.sources import DEVICE_ROWS, Sources
 from streams.clock.book import ClockBook
@@ -84,11 +84,12 @@ def release(
     groups: GroupNames,
     settings: MergeSettings,
 ) -> Released:
-    """Work out window [start_ns, end_ns). `past` is replaced in place by what is pending afterwards."""
+    """Work out window [start_ns, end_ns). `past` becomes, in place, what is pending afterwards."""
     window = gather(parts, sources)
     own = own_endpoints(window, groups)
     ahead = ahead_endpoints(ahead_parts, groups, end_ns) if ahead_parts else None
-    found = e.match_endpoints(all_endpoints(own, ahead, past))
+    oldest_ns = start_ns - settings.edge_ttl_ns
+    found = e.match_endpoints(all_endpoints(own, ahead, take_touched(past, own, oldest_ns)))
     ends = found.ends
     tie = (sources.name_order()[ends["source"]].astype(np.int64) << SEQ_BITS) + ends["seq"]
     order, given_up = _repair(window, sources, found, start_ns)
@@ -99,7 +100,7 @@ def release(
     leaves = order_ns < end_ns
     _remember_tails(window, sources, order_end_ns, leaves)
     cause, cause_verdict = _binding(window, found, tie, clocks, settings)
-    out = take_out(found, tie, leaves, past, start_ns, start_ns - settings.edge_ttl_ns, clocks, settings)
+    out = take_out(found, tie, leaves, past, start_ns, oldest_ns, clocks, settings)
     out.contradictions = given_up
     return Released(window, order_ns, order_end_ns, leaves, cause, cause_verdict, ends, out)
 

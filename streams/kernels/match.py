@@ -47,6 +47,40 @@ def group_ids(key: U64, kind: U8, table: I64) -> tuple[I64, int]:
 
 
 @njit(cache=True)
+def touched(key: U64, kind: U8, wanted_key: U64, wanted_kind: U8, table: I64, out: NDArray[np.bool_]) -> int:
+    """Which endpoints have a (kind, key) that is wanted: writes `out`, gives how many. `table` as in group_ids, for
+    the wanted ones."""
+    mask = len(table) - 1
+    for i in range(len(wanted_key)):
+        h = wanted_key[i] * np.uint64(0x9E3779B97F4A7C15) + np.uint64(wanted_kind[i]) * np.uint64(
+            0xD1B54A32D192ED03
+        )
+        h ^= h >> np.uint64(32)
+        at = np.int64(h & np.uint64(mask))
+        while table[at] >= 0:
+            j = table[at]
+            if wanted_key[j] == wanted_key[i] and wanted_kind[j] == wanted_kind[i]:
+                break
+            at = (at + 1) & mask
+        if table[at] < 0:
+            table[at] = i
+    found = 0
+    for i in range(len(key)):
+        h = key[i] * np.uint64(0x9E3779B97F4A7C15) + np.uint64(kind[i]) * np.uint64(0xD1B54A32D192ED03)
+        h ^= h >> np.uint64(32)
+        at = np.int64(h & np.uint64(mask))
+        out[i] = False
+        while table[at] >= 0:
+            j = table[at]
+            if wanted_key[j] == key[i] and wanted_kind[j] == kind[i]:
+                out[i] = True
+                found += 1
+                break
+            at = (at + 1) & mask
+    return found
+
+
+@njit(cache=True)
 def count_pairs(start: I64, role: U8, collective: NDArray[np.bool_]) -> int:
     """Number of cause × effect pairs over all groups that are no collectives. `role` is laid out by group."""
     total = 0

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from schemas.codec import decode_batch, decode_merged, encode_batch
 from schemas.merged import Merged
 from schemas.processor import Output, Record
 from schemas.time import ClockState
+from streams.causality import scope
 from streams.causality.merge import Merge
 from streams.causality.settings import MergeSettings
 from tests.contract.processor_suite import Case, ProcessorSuite, plain
@@ -38,6 +40,19 @@ class TestMergeAsProcessor(ProcessorSuite):
 def test_a_restart_at_every_record_changes_nothing(seed: int) -> None:
     case = Case(lambda: Merge(options(seed)), World(seed).write().records())
     assert plain(run_case(case, restore=lambda index: True)) == plain(run_case(case)), f"seed {seed}"
+
+
+@worlds
+@given(SEEDS)
+def test_forgetting_strings_and_clocks_changes_nothing(seed: int) -> None:
+    """Internal numbers are dealt anew whenever tables are compacted: none of them may show."""
+    case = Case(lambda: Merge(options(seed)), World(seed).write().records())
+    expected = plain(run_case(case))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scope, "STRINGS_MAX", 3)
+        patch.setattr(scope, "CLOCKS_MAX", 1)
+        assert plain(run_case(case)) == expected, f"seed {seed}"
+        assert plain(run_case(case, restore=lambda index: index % 3 == 0)) == expected, f"seed {seed}"
 
 
 @worlds
@@ -150,10 +165,10 @@ def test_batch_cuts_do_not_show_in_the_rows(seed: int, pieces: int) -> None:
     outputs, _ = run(chosen, whole)
     first, second = by_merge(outputs, {})[0], by_merge(run(chosen, cut)[0], {})[0]
     assert first.keys() == second.keys()
-    for scope in first:
-        one, two = first[scope]["windows"], second[scope]["windows"]
+    for name in first:
+        one, two = first[name]["windows"], second[name]["windows"]
         assert [window[:3] for window in one] == [window[:3] for window in two], f"seed {seed}"
-        assert first[scope]["late"] == second[scope]["late"], f"seed {seed}"
+        assert first[name]["late"] == second[name]["late"], f"seed {seed}"
 
 
 @worlds

@@ -200,6 +200,28 @@ def test_too_many_rows_held_lose_the_source_furthest_ahead() -> None:
     assert (task.counters()["rows_held"], task.counters()["late"]) == (4, {("future",): 4})
 
 
+def test_endpoints_beyond_the_limit_are_given_up_oldest_first() -> None:
+    source, peer = Source("s", "h", CLOCK, 1), Source("t", "h", CLOCK, 1)
+    book = SeqBook()
+    draft, answer = (Draft(Head("default", "job", "p", "probe"), book) for _ in range(2))
+    for key in range(10):
+        row = draft.row(source, T0_NS + key, kind=0)
+        draft.endpoint(row, c.Point.BEGIN, c.EdgeKind.MESSAGE, c.Role.CAUSE, key)
+        row = answer.row(peer, T0_NS + 500 * MS + key, kind=0)
+        answer.endpoint(row, c.Point.BEGIN, c.EdgeKind.MESSAGE, c.Role.EFFECT, key)
+    for each in (draft, answer):
+        each.watermark(source, T0_NS + 1000 * MS)
+        each.watermark(peer, T0_NS + 400 * MS)
+    answer.final(source)
+    answer.final(peer)
+    chosen = MergeSettings(pending_max=3, join_grace_ms=0)
+    outputs, task = run(chosen, [record(draft.build()), record(answer.build(), 1)])
+    edges = [key for part in merged_parts(outputs) for key in part.data.get("edge_key", np.empty(0)).tolist()]
+    assert sorted(edges) == [7, 8, 9]
+    unmatched = task.counters()["unmatched"]
+    assert unmatched == {("message", "cause"): 7, ("message", "effect"): 7}
+
+
 def test_a_silent_scope_is_closed_and_dropped() -> None:
     source = Source("s", "h", CLOCK, 1)
     head, book = Head("default", "job", "p", "probe"), SeqBook()

@@ -74,6 +74,22 @@ def test_group_ids(pairs: list[tuple[int, int]]) -> None:
     assert (ids.tolist(), groups) == naive.group_ids([p[0] for p in pairs], [p[1] for p in pairs])
 
 
+@quick
+@given(SEEDS)
+def test_touched(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, wanted = int(rng.integers(0, 30)), int(rng.integers(0, 8))
+    pool = np.array([0, 1, 2, 2**63, 2**64 - 1], np.uint64)
+    key, kind = pool[rng.integers(0, 5, n)], rng.integers(0, 3, n).astype(np.uint8)
+    wanted_key, wanted_kind = pool[rng.integers(0, 5, wanted)], rng.integers(0, 3, wanted).astype(np.uint8)
+    out = np.empty(n, np.bool_)
+    with np.errstate(over="ignore"):
+        found = match.touched(key, kind, wanted_key, wanted_kind, np.full(16, -1, np.int64), out)
+    pairs = set(zip(wanted_key.tolist(), wanted_kind.tolist(), strict=True))
+    assert out.tolist() == [pair in pairs for pair in zip(key.tolist(), kind.tolist(), strict=True)]
+    assert found == out.sum()
+
+
 def layout(rng: np.random.Generator) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Starts of a few groups of a few members, some empty."""
     return np.concatenate(([0], np.cumsum(rng.integers(0, 6, rng.integers(0, 6))))).astype(np.int64)
