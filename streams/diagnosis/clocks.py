@@ -123,44 +123,13 @@ class Clocks:
                     np.minimum.at(high, clock[outside], slack[outside])
                 else:
                     np.maximum.at(low, clock[outside], -slack[outside])
-        for k in range(len(found)):
-            rows = found.row[found.start[k] : found.start[k + 1]]
-            if comparable[rows].all():
-                self._constrain_all(edges, rows, chains, witness, low, high)
+        _constrain_collectives(edges, found, comparable, chains, witness, low, high)
         both_low = np.maximum(self.table["low_ns"], low)
         both_high = np.minimum(self.table["high_ns"], high)
         # A clock that was stepped fits no single δ before and after: begin again with this window.
         anew = both_low > both_high
         self.table["low_ns"][:] = np.where(anew, low, both_low)
         self.table["high_ns"][:] = np.where(anew, high, both_high)
-
-    @staticmethod
-    def _constrain_all(
-        edges: WindowEdges, rows: I64, chains: Chains, witness: Mask, low: I64, high: I64
-    ) -> None:
-        """Every begin before every end: each member's end against the others' latest begin, its begin against
-        their earliest end. Edges tell one cause a member; here all are used, with the widest of the bounds.
-        """
-        end = edges.effect_ns[rows]
-        begin = end - edges.duration_ns[rows]
-        bound = int(edges.bound_ns[rows].max())
-        heard = witness[edges.effect_clock[rows]]
-        for level in range(DEPTH):
-            clock = chains[edges.effect_clock[rows], level]
-            has = clock >= 0
-            if not has.any():
-                break
-            own, place = np.unique(clock[has], return_inverse=True)
-            latest, earliest = _extremes(len(own), place, begin[has], end[has])
-            told = heard[has]
-            last, first = _extremes(len(own), place[told], begin[has][told], end[has][told])
-            # The greatest among other clocks: the best one, or for the best itself the second.
-            rest = heard & ~has
-            other_begin = np.maximum(_best_of_others(last), begin[rest].max(initial=-FAR))
-            other_end = np.minimum(-_best_of_others(-first), end[rest].min(initial=FAR))
-            above, below = other_begin > -FAR, other_end < FAR
-            np.minimum.at(high, own[above], (earliest - other_begin + bound)[above])
-            np.maximum.at(low, own[below], -(other_end - latest + bound)[below])
 
     def _blame(self, chains: Chains, directory: Directory) -> list[Claim]:
         claims = []
@@ -170,10 +139,12 @@ class Clocks:
             on_cause, on_effect = chains[left[:, 0]], chains[left[:, 1]]
             candidates = np.unique(np.concatenate((on_cause.ravel(), on_effect.ravel())))
             scored: list[tuple[int, int, Mask]] = []
-            for clock in candidates[candidates >= 0].tolist():
+            low, high = self.table["low_ns"][candidates], self.table["high_ns"][candidates]
+            off = (candidates >= 0) & (low <= high) & ((low > 0) | (high < 0))
+            for clock in candidates[off].tolist():
                 explained = (on_cause == clock).any(axis=1) != (on_effect == clock).any(axis=1)
                 mine_is_effect = (on_effect[explained] == clock).any(axis=1)
-                if self._accused(clock, left[explained], mine_is_effect, witness):
+                if _accused(left[explained], mine_is_effect, witness):
                     scored.append((int(explained.sum()), clock, explained))
             if not scored:
                 break
@@ -189,15 +160,6 @@ class Clocks:
             claims.append(self._claim(named, left, directory))
             left = left[~named[0][1]]
         return claims
-
-    def _accused(self, clock: int, rows: I64, mine_is_effect: Mask, witness: Mask) -> bool:
-        low, high = int(self.table["low_ns"][clock]), int(self.table["high_ns"][clock])
-        if low > high or low <= 0 <= high:
-            return False
-        other = np.where(mine_is_effect, rows[:, 0], rows[:, 1])
-        heard = witness[other]
-        matches = len(np.unique(rows[heard][:, 3:5], axis=0))
-        return matches >= MATCHES_MIN and len(np.unique(other[heard])) >= PEERS_MIN
 
     def _claim(self, named: list[tuple[int, Mask]], rows: I64, directory: Directory) -> Claim:
         named = sorted(named, key=lambda one: directory.clocks.names[one[0]])
@@ -238,6 +200,58 @@ class Clocks:
         self.ends.load(ends)
 
 
+def _accused(rows: I64, mine_is_effect: Mask, witness: Mask) -> bool:
+    """Whether enough of these violated edges, with enough peers, come from clocks that bear witness."""
+    other = np.where(mine_is_effect, rows[:, 0], rows[:, 1])
+    heard = witness[other]
+    if len(np.unique(other[heard])) < PEERS_MIN:
+        return False
+    return len(np.unique(rows[heard][:, 3:5], axis=0)) >= MATCHES_MIN
+
+
+def _constrain_collectives(
+    edges: WindowEdges,
+    found: Collectives,
+    comparable: Mask,
+    chains: Chains,
+    witness: Mask,
+    low: I64,
+    high: I64,
+) -> None:
+    """Every begin before every end: each member's end against the others' latest begin, its begin against
+    their earliest end. Edges tell one cause a member; here all are used, with the widest of the bounds.
+    """
+    if not len(found):
+        return
+    first = found.start[:-1]
+    whole = np.logical_and.reduceat(comparable[found.row], first)
+    of = np.repeat(np.arange(len(found)), np.diff(found.start))  # collective of each entry
+    bound = np.maximum.reduceat(edges.bound_ns[found.row], first)
+    use = whole[of]
+    rows, of = found.row[use], of[use]
+    end = edges.effect_ns[rows]
+    begin = end - edges.duration_ns[rows]
+    heard = witness[edges.effect_clock[rows]]
+    for level in range(DEPTH):
+        clock = chains[edges.effect_clock[rows], level].astype(np.int64)
+        has = clock >= 0
+        if not has.any():
+            break
+        # One place for each clock in each collective.
+        places, place = np.unique(of[has] * len(chains) + clock[has], return_inverse=True)
+        at, own = places // len(chains), places % len(chains)
+        latest, earliest = _extremes(len(places), place, begin[has], end[has])
+        told = heard[has]
+        last, soonest = _extremes(len(places), place[told], begin[has][told], end[has][told])
+        rest = heard & ~has
+        rest_last, rest_soonest = _extremes(len(found), of[rest], begin[rest], end[rest])
+        other_begin = np.maximum(_best_of_others(last, at), rest_last[at])
+        other_end = np.minimum(-_best_of_others(-soonest, at), rest_soonest[at])
+        above, below = other_begin > -FAR, other_end < FAR
+        np.minimum.at(high, own[above], (earliest - other_begin + bound[at])[above])
+        np.maximum.at(low, own[below], -(other_end - latest + bound[at])[below])
+
+
 def _extremes(count: int, place: I64, begin: I64, end: I64) -> tuple[I64, I64]:
     """Latest begin and earliest end of each place; -FAR and FAR where there is none."""
     latest = np.full(count, -FAR, np.int64)
@@ -247,9 +261,13 @@ def _extremes(count: int, place: I64, begin: I64, end: I64) -> tuple[I64, I64]:
     return latest, earliest
 
 
-def _best_of_others(values: I64) -> I64:
-    """For each place the greatest value of the other places; -FAR where there is no other."""
-    order = np.sort(values)[::-1]
-    second = order[1] if len(order) > 1 else -FAR
-    # Where two places share the greatest value, it is the second one too.
-    return np.where(values == order[0], second, order[0])
+def _best_of_others(values: I64, group: I64) -> I64:
+    """For each value the greatest other one of its group (numbered, in order); -FAR if there is none."""
+    order = np.lexsort((values, group))
+    ends = np.flatnonzero(np.append(np.diff(group[order]) != 0, True))
+    before = np.maximum(ends - 1, 0)
+    paired = (ends > 0) & (group[order[before]] == group[order[ends]])
+    best, second = values[order[ends]], np.where(paired, values[order[before]], -FAR)
+    place = np.searchsorted(group[order[ends]], group)
+    # Where two share the greatest value, it is the second one too.
+    return np.where(values == best[place], second[place], best[place])

@@ -5,9 +5,9 @@ shortest, and each other member waited for the difference. That is read on one c
 cannot mislead it.
 
 The last to arrive may itself be a victim, which came late out of another collective. What it did itself is
-the time from the end of its previous collective to its begin in this one, on its own clock again. Only if that
-is longer than the median member's, by 20 µs and 5 % of the time between its collectives, is it blamed, and for
-no more than that; else whoever it waited for is blamed there.
+the time from the end of its previous collective to its begin in this one, on its own clock again. Only if
+that is longer than the median member's, by 20 µs and 5 % of the time between its collectives, is it blamed,
+and for no more than that; else whoever it waited for is blamed there.
 
 A rank is a straggler when it is blamed far more often than chance: over its last collectives (exponential
 memory of 64), blamed k of n where the sizes of the collectives make µ expected. A rank that is slow for one
