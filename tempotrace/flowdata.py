@@ -149,7 +149,7 @@ def _seen(row: Mapping[str, Any], where: str) -> Seen:
     try:
         number = {name: int(row.get(name) or fallback) for name, fallback in
                   (("src_port", 0), ("dst_port", 4791), ("protocol", 17), ("qpn", 0))}  # fmt: skip
-        size = float(row.get("bytes") or 1)
+        size = 1.0 if row.get("bytes") in (None, "") else float(row["bytes"])
         path = _path(row.get("path") or ())
         src, dst = str(row["src"]), str(row["dst"])
     except (KeyError, TypeError, ValueError) as error:

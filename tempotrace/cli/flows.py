@@ -250,7 +250,7 @@ def _lines(side: dict[str, Any]) -> Iterator[str]:
     losses, done, hashes = side["collisions"], side["completion"], side["polarisation"]
     for row in side["layers"]:
         if "verdict" in row:
-            yield f"{side['mode']}, {row['layer']}: {row['verdict']} (bytes: {row['by_bytes']['verdict']})"
+            yield f"{side['mode']}, {row['layer']}: {row['verdict']} (bytes: {row['by_bytes'].get('verdict', 'none')})"
     yield (
         f"{side['mode']}: {losses['links']:,} links with colliding elephants; elephants lose "
         f"{losses['mean_loss']:.1%} on average, {losses['max_loss']:.1%} at most"
