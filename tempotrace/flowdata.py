@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -156,7 +157,7 @@ def _seen(row: Mapping[str, Any], where: str) -> Seen:
         raise MalformedInput(
             f"a flow needs src, dst and numbers where numbers belong: {error!r}", where
         ) from error
-    if not (size >= 0 and 0 <= number["src_port"] < 65536 and 0 <= number["dst_port"] < 65536):
+    if not (0 <= size < math.inf and 0 <= number["src_port"] < 65536 and 0 <= number["dst_port"] < 65536):
         raise MalformedInput("bytes below 0, or a port beyond 65535", where)
     return Seen(
         src,
