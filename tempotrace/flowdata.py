@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,14 +150,14 @@ def _seen(row: Mapping[str, Any], where: str) -> Seen:
     try:
         number = {name: int(row.get(name) or fallback) for name, fallback in
                   (("src_port", 0), ("dst_port", 4791), ("protocol", 17), ("qpn", 0))}  # fmt: skip
-        size = float(row.get("bytes") or 1)
+        size = 1.0 if row.get("bytes") in (None, "") else float(row["bytes"])
         path = _path(row.get("path") or ())
         src, dst = str(row["src"]), str(row["dst"])
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedInput(
             f"a flow needs src, dst and numbers where numbers belong: {error!r}", where
         ) from error
-    if not (size >= 0 and 0 <= number["src_port"] < 65536 and 0 <= number["dst_port"] < 65536):
+    if not (0 <= size < math.inf and 0 <= number["src_port"] < 65536 and 0 <= number["dst_port"] < 65536):
         raise MalformedInput("bytes below 0, or a port beyond 65535", where)
     return Seen(
         src,

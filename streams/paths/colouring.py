@@ -1,10 +1,10 @@
 """An even assignment in folded Clos fabrics, by edge colouring.
 
-Flows are edges between the switch that sends and the one that receives, colours are the members of their groups
-of uplinks: the flow goes up by that member, and comes down by the same member of the receiver's own uplinks.
-König: a bipartite multigraph whose vertices have at most L edges can be coloured with L colours. A switch with
-more flows than L counts as several vertices of L each (the largest flows together), so every one of its links
-gets the same number of them, or one more; tier by tier, that is the optimum for equal flows.
+Flows are edges between the switch that sends and the one that receives, colours are the members of their
+groups of uplinks: the flow goes up by that member, and comes down by the same member of the receiver's own
+uplinks. König: a bipartite multigraph whose vertices have at most L edges can be coloured with L colours. A
+switch with more flows than L counts as several vertices of L each (the largest flows together), so every
+one of its links gets the same number of them, or one more; tier by tier, that is the optimum for equal flows.
 """
 
 from typing import Any

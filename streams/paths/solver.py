@@ -1,8 +1,8 @@
 """A static assignment of flows to paths that makes the worst link as light as can be, and the bound it meets.
 
 In a folded Clos, edge colouring (streams/paths/colouring.py) gives every group its flows evenly, which is the
-optimum for equal flows. From there, or from nothing in other fabrics, flows are lifted, the largest first, and
-placed anew onto the path that adds least to Σ (load/capacity)². For flows of unequal size the problem is
+optimum for equal flows. From there, or from nothing in other fabrics, flows are lifted, the largest first,
+and placed anew onto the path that adds least to Σ (load/capacity)². For flows of unequal size the problem is
 NP-hard; how near the answer is to the bound is part of it.
 """
 

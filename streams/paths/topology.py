@@ -82,11 +82,12 @@ def rail_optimised(
 
 
 def of_topology(found: Topology, default_bps: float = 400 * GBPS) -> Fabric:
-    """The fabric of a topology as read. Every cable of a host is an endpoint of its own (a host with one keeps
-    its name, else it is `host:port`); layers are `tier0-up`, `tier1-up`, … by hops from the nearest host.
+    """The fabric of a topology as read. Every cable of a host is an endpoint of its own (a host with one
+    keeps its name, else it is `host:port`); layers are `tier0-up`, `tier1-up`, … by hops from the nearest
+    host.
 
-    Leaves that do not reach each other (planes, NVLink domains) are no error. Raises MalformedInput if there is
-    no host, or a host's cable has one direction only.
+    Leaves that do not reach each other (planes, NVLink domains) are no error. Raises MalformedInput if
+    there is no host, or a host's cable has one direction only.
     """
     links = found.links
     cables = Counter(link.sender for link in links if link.sender in found.hosts)

@@ -277,16 +277,15 @@ def with_ports(flows: Flows, ports: I64) -> Flows:
     return replace(flows, sport=np.where(ports < 0, flows.sport, ports))
 
 
-def fim_by_group(case: Case, layer: str) -> F64:
-    """FIM by flows of each group of a layer that carries flows, in percent, without a null."""
-    groups = case.fabric.groups
-    part = imbalance.layer_entries(groups, case.entries, groups.layers.index(layer))
+def fim_by_group(case: Case, layer: int) -> tuple[F64, F64, I64]:
+    """(FIM by flows in percent, flows, links) of each group of a layer that has a choice and carries flows."""
+    part = imbalance.layer_entries(case.fabric.groups, case.entries, layer)
     if part is None:
-        return np.zeros(0)
+        return np.zeros(0), np.zeros(0), np.zeros(0, np.int64)
     load = summed(part.slot, part.share, len(part.link))
     total = summed(part.of_slot, load, len(part.group))
     deviation = np.abs(load / (total[part.of_slot] * part.weight) - 1)
-    return 100 * summed(part.of_slot, deviation, len(part.group)) / part.size
+    return 100 * summed(part.of_slot, deviation, len(part.group)) / part.size, total, part.size
 
 
 def over_time(case: Case, window: I64) -> list[dict[str, Any]]:

@@ -107,8 +107,9 @@ def compare(
     mtu: Mtu = 4096,
     seed: Seed = 1,
     draws: Annotated[
-        int, typer.Option("--draws", min=2, max=1_000_000, help="Draws of the set-up's flows.")
-    ] = 1000,
+        int | None,
+        typer.Option("--draws", min=2, max=1_000_000, help="Draws of the queue pairs (set-up: 1000)."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare two ways of routing the same flows; without input, FlowTracer's set-up, many times drawn.
@@ -140,7 +141,9 @@ def compare(
     }
     result = {**head, **sides, "difference": whatif.difference(sides["a"], sides["b"])}
     if made and not any(mode.startswith("reroute") for mode in (a, b)):
-        result["study"] = study.study(a, b, model, rng, draws)
+        result["study"] = study.study(a, b, model, rng, draws or study.DRAWS)
+    elif draws is not None:
+        result["study"] = study.repeated(a, b, *at[:2], model, rng, draws)
     emit(result, as_json, lambda: _show([sides["a"], sides["b"]], result))
 
 
@@ -235,14 +238,21 @@ def _show(sides: list[dict[str, Any]], compared: dict[str, Any] | None = None) -
     for what in sides[0]["completion"]["left_out"]:
         console.print(f"  left out: {what}", soft_wrap=True)
     if compared and "study" in compared:
-        found = compared["study"]
-        console.print(
-            f"{found['draws']:,} draws: {found['a']['mode']} {found['a']['fim_mean']:.2f} (exact "
-            f"{found['exact_mean']:.2f}), {found['b']['mode']} {found['b']['fim_mean']:.2f}: "
-            f"{found['difference_points']:+.2f} points, {_figure(found['difference_relative'], '+.0%')}. "
-            f"Paper: {found['paper']}",
-            soft_wrap=True,
+        for line in _drawn(compared["study"]):
+            console.print(line, soft_wrap=True)
+
+
+def _drawn(found: dict[str, Any]) -> Iterator[str]:
+    """What a terminal shows of repeated draws."""
+    for name, row in found["layers"].items() if "layers" in found else [("uplinks", found)]:
+        yield (
+            f"{found['draws']:,} draws, {name}: {row['a']['mode']} {row['a']['fim_mean']:.2f} ± "
+            f"{row['a']['standard_error']:.2f} (chance: {row['a']['chance_mean']:.2f}), {row['b']['mode']} "
+            f"{row['b']['fim_mean']:.2f}: {row['difference_points']:+.2f} points, "
+            f"{_figure(row['difference_relative'], '+.0%')}"
         )
+    if "paper" in found:
+        yield f"paper: {found['paper']}"
 
 
 def _lines(side: dict[str, Any]) -> Iterator[str]:
@@ -250,7 +260,7 @@ def _lines(side: dict[str, Any]) -> Iterator[str]:
     losses, done, hashes = side["collisions"], side["completion"], side["polarisation"]
     for row in side["layers"]:
         if "verdict" in row:
-            yield f"{side['mode']}, {row['layer']}: {row['verdict']} (bytes: {row['by_bytes']['verdict']})"
+            yield f"{side['mode']}, {row['layer']}: {row['verdict']} (bytes: {row['by_bytes'].get('verdict', 'none')})"
     yield (
         f"{side['mode']}: {losses['links']:,} links with colliding elephants; elephants lose "
         f"{losses['mean_loss']:.1%} on average, {losses['max_loss']:.1%} at most"

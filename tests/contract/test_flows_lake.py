@@ -53,6 +53,8 @@ def window(number: int, spines: list[int]) -> bytes:
         "link_capacity_bps": np.array([1e11 if name == "1:1>11:1" else np.nan for name in names]),
         "link_utilisation": np.full(len(names), np.nan),
         "link_coverage": np.array([0.5 if name == "1:1>11:1" else np.nan for name in names]),
+        "link_attributed": np.full(len(names), 500_000, "<i8"),
+        "link_interval_ns": np.full(len(names), WINDOW_NS, "<i8"),
     }
     start = START_NS + number * WINDOW_NS
     return p.write(p.Paths("default", "job", start, start + WINDOW_NS, strings.table, data))

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from streams.paths import null
 from streams.paths.demand import all_to_all, expert_groups, redrawn, ring, roce
 from streams.paths.fabric import Fabric
 from streams.paths.hashing import FIELD_SETS, HashModel
@@ -13,9 +14,9 @@ from streams.paths.imbalance import LayerSpread, layer_spread
 from streams.paths.polarisation import polarisation
 from streams.paths.route import by_hash
 from streams.paths.solver import solve
-from streams.paths.study import setup, study
+from streams.paths.study import repeated, setup, study
 from streams.paths.topology import clos, leaf_spine, rail_optimised
-from streams.paths.whatif import make
+from streams.paths.whatif import fim_by_group, make
 
 FIELDS = FIELD_SETS["5tuple"]
 
@@ -75,6 +76,26 @@ def test_flowtracer() -> None:
     assert (found["b"]["fim_mean"], found["static_optimum"]) == (0.0, 0.0)
     assert found["difference_relative"] == -1.0
     assert "30 %" in found["paper"]
+
+
+@pytest.mark.parametrize(
+    "fabric", [clos(4, 4, 4, 8, 4), rail_optimised(16, 8, 8, 8)], ids=["clos of 128", "rail of 128"]
+)
+def test_flowtracers_comparison_on_other_fabrics(fabric: Fabric) -> None:
+    """Over draws of the queue pairs hashing is at what chance gives, and static at its optimum, layer by layer."""
+    rng = np.random.default_rng(21)
+    flows = ring(rng.permutation(128)[None], 1e9, rng, 4)
+    good = HashModel("jenkins", seed_by="switch", seed=1)
+    found = repeated("ecmp", "static", fabric, flows, good, rng, 200)["layers"]
+    assert list(found) == (["leaf-up", "agg-up"] if "agg0" in fabric.nodes else ["leaf-up"])
+    static = make("static", fabric, flows, good, rng)
+    for name, row in found.items():
+        ecmp = row["a"]
+        assert abs(ecmp["fim_mean"] - ecmp["chance_mean"]) < 4 * ecmp["standard_error"]
+        fims, held, links = fim_by_group(static, fabric.groups.layers.index(name))
+        least = [null.static_optimum(round(f), n) for f, n in zip(held.tolist(), links.tolist(), strict=True)]
+        assert np.allclose(fims, least)
+        assert math.isclose(row["b"]["fim_mean"], float(held @ np.array(least) / held.sum()), abs_tol=1e-9)
 
 
 @pytest.mark.parametrize(("kind", "moves"), [("crc32", False), ("crc16-ccitt", False), ("toeplitz", True)])

@@ -12,6 +12,7 @@ from schemas.errors import MalformedInput, Usage
 from schemas.network import cable, topology
 from streams.paths import collisions
 from streams.paths.demand import flowtracer, parse_demand, roce
+from streams.paths.fabric import build
 from streams.paths.hashing import HashModel
 from streams.paths.maxmin import complete, paths_of, wire_bytes
 from streams.paths.recorded import Seen, ends_of, observed
@@ -19,6 +20,7 @@ from streams.paths.route import as_entries, by_hash, walk, whole_weights
 from streams.paths.topology import clos, leaf_spine, of_topology, parse_fabric
 from streams.paths.whatif import make, report
 from tempotrace import cli
+from tests.paths import shared_data
 
 RNG = np.random.default_rng
 
@@ -134,6 +136,21 @@ def test_modes_that_are_none() -> None:
 def test_weights_of_links_make_weighted_groups() -> None:
     assert whole_weights(np.array([1 / 3, 2 / 3])) == [1, 2]
     assert whole_weights(np.array([0.4, 0.6])) == [2, 3]
+    even = leaf_spine(2, 8, 4)
+    spine = np.where(even.links.layer == even.links.layers.index("leaf-up"), even.links.receiver - 18, -1)
+    weight = np.where(spine >= 0, np.array([3.0, 1.0, 2.0, 2.0])[spine], 1.0)
+    fabric = build(even.nodes, even.endpoints, replace(even.links, weight=weight))
+    flows = parse_demand("pairs:queue_pairs=500", 16, RNG(5))
+    case = make("ecmp", fabric, flows, HashModel("jenkins"), RNG(1))
+    load = np.bincount(fabric.groups.link[case.entries.slot], minlength=len(weight))
+    share = [load[spine == k].sum() / 8000 for k in range(4)]
+    assert np.allclose(share, np.array([3, 1, 2, 2]) / 8, atol=0.02)
+    row = report(case, RNG(1))["layers"][0]
+    assert (row["null_method"], row["verdict"]) == ("drawn", "like random")
+    assert 24 < row["fim_layer"] < 28  # equal links that carry 3 : 1 : 2 : 2: 25
+    assert row["fim_routing"] < 6
+    shares = make("spray", fabric, flows, HashModel(), RNG(1)).entries
+    assert {0.375, 0.125, 0.25} <= set(np.unique(shares.share).tolist())
 
 
 def test_a_topology_as_read_is_a_fabric() -> None:
@@ -296,6 +313,19 @@ def test_a_fabric_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     out = run(capsys, "report", "--flows", flows, "--fabric", fabric)
     row = out["layers"][0]  # type: ignore[index]
     assert (row["layer"], row["groups"], row["links"], row["flows"]) == ("tier1-up", 1, 4, 40)
+
+
+def test_a_lab_of_containers_and_flows_without_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fabric = shared_data("fabric", "topo", "clos02.clab.yml")
+    flows = tmp_path / "flows.csv"
+    flows.write_text("src,dst,src_port,bytes\nclient1,client3,50000,0.0\nclient1,client4,50001,0.0\n")
+    out = run(capsys, "compare", "--flows", flows, "--fabric", fabric, "--b", "static")
+    for side in (out["a"], out["b"]):
+        assert side["completion"]["seconds"] >= 0  # type: ignore[index]
+        assert side["layers"][0]["layer"] == "tier1-up"  # type: ignore[index]
+    assert cli.run(["flows", "report", "--flows", str(flows), "--fabric", str(fabric)]) == 0
 
 
 @pytest.mark.parametrize(
