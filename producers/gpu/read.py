@@ -16,8 +16,8 @@ from producers.gpu.kineto import Trace
 from producers.report import Report
 from schemas import columns as c
 from schemas.batch import Batch
-from schemas.errors import MalformedInput, Usage
 from schemas.draft import control
+from schemas.errors import MalformedInput, Usage
 
 
 @dataclass(frozen=True)

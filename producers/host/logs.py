@@ -23,8 +23,8 @@ from producers.host.textfile import TextFile
 from producers.report import Report
 from schemas.batch import Batch
 from schemas.columns import Control
-from schemas.errors import MalformedInput
 from schemas.draft import control
+from schemas.errors import MalformedInput
 from schemas.pack import Head, Source
 
 ROWS_MAX: Final = 4096
