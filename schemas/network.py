@@ -11,6 +11,7 @@ from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final
 
+from schemas.codes import SportSource
 from schemas.errors import MalformedInput
 
 Network = IPv4Network | IPv6Network
@@ -266,3 +267,19 @@ def topology(
     return Topology(
         frozenset(told_switches), frozenset(told_hosts - told_switches), tuple(known.values()), lids or {}
     )
+
+
+@dataclass(frozen=True)
+class HostFlow:
+    """A flow that a host has, and whose it is. `how` names what it was joined by, in a few words."""
+
+    key: FlowKey
+    sport_source: SportSource = SportSource.UNKNOWN
+    src_host: str = ""
+    dst_host: str = ""
+    device: str = ""  # of the sender, with its port
+    job: str = ""
+    rank_src: int | None = None
+    rank_dst: int | None = None
+    bytes: int | None = None
+    how: str = ""
