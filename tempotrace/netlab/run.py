@@ -8,12 +8,14 @@ import io
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -57,16 +59,27 @@ def namespaces(nodes: int, loads: Sequence[str], seconds: int, say: Callable[[st
     lacking = missing()
     if lacking is not None:
         raise Setup(lacking)
-    with tempfile.TemporaryDirectory(prefix="tempotrace-lab.") as folder:
+    with _orderly(), tempfile.TemporaryDirectory(prefix="tempotrace-lab.") as folder:
         here = Path(folder)
         for node in range(nodes):
-            (here / f"n{node}.sh").write_text(node_script(node == 0, "10.77.0.1", "eth0", "", seconds, sys.executable))
+            (here / f"n{node}.sh").write_text(
+                node_script(node == 0, "10.77.0.1", "eth0", "", seconds, sys.executable)
+            )
         script = _settings(
             NODES=str(nodes), LOADS=" ".join(loads), HERE=folder, PYTHON=sys.executable,
             FLOOD=(_FOLDER / "flood.py").read_text(),
         ) + (_FOLDER / "lab.sh").read_text()  # fmt: skip
         (here / "lab.sh").write_text(script)
-        command = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "sh"]
+        command = [
+            "unshare",
+            "--mount",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child=KILL",
+            "--mount-proc",
+            "sh",
+        ]
         _run([*command, str(here / "lab.sh")], len(loads) * (seconds + START_S), say)
         return [
             _collect(f"n{node}", load, here / f"{load}-n{node}.tar", here / f"{load}-n{node}.err")
@@ -89,12 +102,14 @@ def hosts(names: Sequence[str], seconds: int, say: Callable[[str], None]) -> lis
         raise Setup("missing: ssh")
     plain = [name.rpartition("@")[2] for name in names]
     running = []
-    with tempfile.TemporaryDirectory(prefix="tempotrace-hosts.") as folder:
+    with _orderly(), tempfile.TemporaryDirectory(prefix="tempotrace-hosts.") as folder:
         try:
             for place, name in enumerate(names):
                 peer = plain[1] if place == 0 else plain[0]
                 script = shlex.quote(node_script(place == 0, plain[0], "", peer, seconds, "python3"))
-                remote = f'if [ "$(id -u)" = 0 ]; then exec sh -c {script}; else exec sudo -n sh -c {script}; fi'
+                remote = (
+                    f'if [ "$(id -u)" = 0 ]; then exec sh -c {script}; else exec sudo -n sh -c {script}; fi'
+                )
                 out, err = (Path(folder, f"{place}.{kind}") for kind in ("tar", "err"))
                 with out.open("wb") as stdout, err.open("wb") as stderr:
                     running.append(
@@ -126,6 +141,19 @@ def node_script(master: bool, address: str, interface: str, peer: str, seconds: 
     return settings + (_FOLDER / "node.sh").read_text()
 
 
+@contextmanager
+def _orderly() -> Iterator[None]:
+    """SIGTERM as Ctrl-C, so that folders are removed and hosts are told."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _settings(**values: str) -> str:
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
 
@@ -133,7 +161,12 @@ def _settings(**values: str) -> str:
 def _run(command: Sequence[str], limit_s: float, say: Callable[[str], None]) -> None:
     """Run the lab to its end, within the time given, passing on what it says of its progress."""
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
     )
     told: list[str] = []
 
@@ -156,7 +189,9 @@ def _run(command: Sequence[str], limit_s: float, say: Callable[[str], None]) -> 
         _end(process)
         listener.join(5)
     if code != 0:
-        raise Setup(f"the namespaces could not be made (exit code {code}): {'; '.join(told) or 'no reason given'}")
+        raise Setup(
+            f"the namespaces could not be made (exit code {code}): {'; '.join(told) or 'no reason given'}"
+        )
 
 
 def _end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
