@@ -2,6 +2,7 @@
 
 import html
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -208,7 +209,8 @@ def _png(path: Path, heading: str, charts: Sequence[Chart]) -> bool:
         for each in chart.curves:
             points = np.array(_shown(each, chart)).reshape(-1, 2)
             axis.plot(points[:, 0], points[:, 1], "--" if each.dashed else "-", label=each.label)
-        axis.set(title=chart.title, xlabel=chart.x_label, ylabel=chart.y_label)
+        below = "\n".join([chart.x_label, *textwrap.wrap(chart.note, 130)])
+        axis.set(title=chart.title, xlabel=below, ylabel=chart.y_label)
         if chart.log_x:
             axis.set_xscale("log")
         if chart.log_y:

@@ -6,6 +6,7 @@
 set -eu
 mount -t tmpfs tmpfs /run # the names of namespaces live there, seen by nobody else
 mkdir -p /run/netns
+export TMPDIR=/run # the nodes' folders go away with it
 trap 'exit 130' INT TERM HUP
 exec 3<&0 </dev/null
 { cat <&3 >/dev/null; kill -TERM 1; } &

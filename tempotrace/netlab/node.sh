@@ -26,6 +26,8 @@ address() { getent ahostsv4 "$1" | { read -r found rest; echo "$found"; }; }
 [ -n "$IFACE" ] || IFACE=$(ip -o route get "$(address "$PEER")" | sed -n 's/.* dev \([^ ]*\).*/\1/p')
 [ -n "$IFACE" ] || { echo "no interface leads to $PEER" >&2; exit 3; }
 held="setpriv --bounding-set=-sys_time --inh-caps=-sys_time"
+rights=$($held sed -n 's/^CapEff:[^0-9a-f]*//p' /proc/self/status)
+[ $((0x$rights >> 25 & 1)) = 0 ] || { echo "the right to set the clock could not be taken away" >&2; exit 3; }
 
 slave=1 master=0 priority=128
 [ "$ROLE" = slave ] || { slave=0 master=1 priority=64; }
@@ -40,6 +42,7 @@ network_transport UDPv4
 delay_mechanism E2E
 free_running 1
 freq_est_interval 0
+summary_interval -3
 logSyncInterval -3
 logMinDelayReqInterval -3
 logAnnounceInterval 0
@@ -73,9 +76,9 @@ if [ "$ROLE" = slave ] && command -v "$PYTHON" >/dev/null; then
     pids="$pids $!"
     while [ ! -S "$work/events" ] && kill -0 $! 2>/dev/null; do sleep 0.05; done
 fi
-timeout "$LENGTH" $held ptp4l -f "$work/ptp4l.conf" -i "$IFACE" -m -q >"$work/ptp4l.log" 2>&1 &
+$held timeout "$LENGTH" ptp4l -f "$work/ptp4l.conf" -i "$IFACE" -m -q >"$work/ptp4l.log" 2>&1 &
 ptp=$!
-timeout "$LENGTH" $held "$chronyd" -x -d -u root -f "$work/chrony.conf" >"$work/chronyd.log" 2>&1 &
+$held timeout "$LENGTH" "$chronyd" -x -d -u root -f "$work/chrony.conf" >"$work/chronyd.log" 2>&1 &
 ntp=$!
 pids="$pids $ptp $ntp"
 code=0
@@ -84,7 +87,7 @@ wait $ptp || code=$?
 code=0
 wait $ntp || code=$?
 [ $code = 124 ] || { echo "chronyd ended early ($code): $(tail -n 1 "$work/chronyd.log")" >&2; exit 4; }
-{ ptp4l -v || :; "$chronyd" -v || :; echo "interface $IFACE"; } >"$work/about" 2>&1
+{ ptp4l -v || :; "$chronyd" -v || :; echo "interface $IFACE, effective rights $rights"; } >"$work/about" 2>&1
 mv "$work"/log/* "$work" 2>/dev/null || :
 cd "$work"
 tar -cf - $(ls | grep -E '^(about|ptp4l\.log|chronyd\.log|measurements\.log|exchanges\.hex|receiver\.err)$')

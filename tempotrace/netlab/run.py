@@ -8,12 +8,14 @@ import io
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -57,7 +59,7 @@ def namespaces(nodes: int, loads: Sequence[str], seconds: int, say: Callable[[st
     lacking = missing()
     if lacking is not None:
         raise Setup(lacking)
-    with tempfile.TemporaryDirectory(prefix="tempotrace-lab.") as folder:
+    with _orderly(), tempfile.TemporaryDirectory(prefix="tempotrace-lab.") as folder:
         here = Path(folder)
         for node in range(nodes):
             (here / f"n{node}.sh").write_text(
@@ -100,7 +102,7 @@ def hosts(names: Sequence[str], seconds: int, say: Callable[[str], None]) -> lis
         raise Setup("missing: ssh")
     plain = [name.rpartition("@")[2] for name in names]
     running = []
-    with tempfile.TemporaryDirectory(prefix="tempotrace-hosts.") as folder:
+    with _orderly(), tempfile.TemporaryDirectory(prefix="tempotrace-hosts.") as folder:
         try:
             for place, name in enumerate(names):
                 peer = plain[1] if place == 0 else plain[0]
@@ -137,6 +139,19 @@ def node_script(master: bool, address: str, interface: str, peer: str, seconds: 
         PYTHON=python, RECEIVER=(_FOLDER / "receiver.py").read_text(),
     )  # fmt: skip
     return settings + (_FOLDER / "node.sh").read_text()
+
+
+@contextmanager
+def _orderly() -> Iterator[None]:
+    """SIGTERM as Ctrl-C, so that folders are removed and hosts are told."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _settings(**values: str) -> str:

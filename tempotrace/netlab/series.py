@@ -1,9 +1,10 @@
-"""Offsets in what a node wrote: three series, each node clock − master clock in ns.
+"""Offsets in what a node wrote: four series, each node clock − master clock in ns.
 
 - `ptp exchange`: ½((t2 − t1) − (t4 − t3)) of each sync message with the next delay request, from the raw stamps that
   ptp4l hands to its event monitor: stamping and queueing, nothing filtered.
 - `ptp4l`: the offset that the daemon itself logs, once a second, after its filter of the path delay.
-- `ntp exchange`: each exchange that chronyd used, from its measurements.log.
+- `ntp exchange`: each valid exchange in chronyd's log, those too that it then left out because of their delay.
+- `ntp used`: the exchanges that chronyd kept.
 """
 
 import struct
@@ -17,7 +18,7 @@ from producers.host.grammar import Grammar
 from producers.host.reading import Kind
 
 I64 = NDArray[np.int64]
-NAMES: Final = ("ptp exchange", "ptp4l", "ntp exchange")
+NAMES: Final = ("ptp exchange", "ptp4l", "ntp exchange", "ntp used")
 
 _SIGNALING: Final = 0xC
 _HEADER: Final = 44  # PTP header and the port that the message is for
@@ -40,15 +41,25 @@ def read(files: dict[str, bytes]) -> dict[str, I64]:
     found = {
         "ptp exchange": two_way(legs(files.get("exchanges.hex", b"").decode("ascii", "replace"))),
         "ptp4l": _logged(files.get("ptp4l.log", b""), Kind.SERVO),
-        "ntp exchange": _logged(files.get("measurements.log", b""), Kind.MEASUREMENT),
+        "ntp exchange": _logged(files.get("measurements.log", b""), Kind.MEASUREMENT, Kind.EVENT),
+        "ntp used": _logged(files.get("measurements.log", b""), Kind.MEASUREMENT),
     }
     return {name: series for name, series in found.items() if len(series)}
 
 
-def _logged(content: bytes, kind: Kind) -> I64:
-    lines = content.decode("utf-8", "replace").splitlines()
-    offsets = [row.reading.offset_ns for row in Grammar().feed(lines) if row.reading.kind == kind]
-    return np.array([offset for offset in offsets if offset is not None], np.int64)
+def _logged(content: bytes, *kinds: Kind) -> I64:
+    readings = [row.reading for row in Grammar().feed(content.decode("utf-8", "replace").splitlines())]
+    # chrony's tests A to C are of the packet and of what the server says of itself: without them there is no offset.
+    return np.array(
+        [
+            each.offset_ns
+            for each in readings
+            if each.offset_ns is not None
+            and each.kind in kinds
+            and (each.kind != Kind.EVENT or (each.text or "").startswith("tests 111 111 "))
+        ],
+        np.int64,
+    )
 
 
 def legs(text: str) -> Iterator[Leg]:
@@ -84,7 +95,7 @@ def _records(message: bytes) -> Iterator[Leg]:
 
 def _stamp(body: bytes, at: int) -> int:
     high, low, ns = struct.unpack_from(">HII", body, at)
-    return ((int(high) << 32) | int(low)) * 1_000_000_000 + int(ns)
+    return (int(high) << 32 | int(low)) * 1_000_000_000 + int(ns)
 
 
 def two_way(found: Iterator[Leg]) -> I64:
