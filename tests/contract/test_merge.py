@@ -32,7 +32,7 @@ class TestMergeAsProcessor(ProcessorSuite):
     """The suite that every processor passes, on a world with live, idle, late and repeated input."""
 
     def case(self) -> Case:
-        return Case(lambda: Merge(options(11)), World(11).write().records()[:60])
+        return Case(lambda: Merge(options(22)), World(22).write().records()[:60])
 
 
 @worlds
