@@ -126,12 +126,12 @@ def test_every_truncation_of_text_and_json_parses_or_is_refused() -> None:
         ("Output Interface: Ethernet43\n", Exact("Ethernet43")),
         ('{"outputIntf": "Ethernet13/1"}', Exact("Ethernet13/1")),
         (
-            "10.2.2.2 -> 192.168.1.11 : FastEthernet0/0 (next hop 192.168.0.11)\n",
-            Exact("FastEthernet0/0", "192.168.0.11"),
+            "10.2.2.2 -> 192.168.1.11 : FastEthernet0/0 (next hop 10.0.0.1)\n",
+            Exact("FastEthernet0/0", "10.0.0.1"),
         ),
         (
-            "10.1.1.1 -> 10.2.2.2 => IP adj out of GigabitEthernet0/1, addr 10.0.0.1",
-            Exact("GigabitEthernet0/1", "10.0.0.1"),
+            "10.1.1.1 -> 10.2.2.2 => IP adj out of Gi0/1, addr 10.0.0.1",
+            Exact("Gi0/1", "10.0.0.1"),
         ),
     ],
 )

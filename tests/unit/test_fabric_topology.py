@@ -55,16 +55,9 @@ def lldp(interfaces: object) -> str:
 
 
 def neighbour(name: str, port: str, kind: str = "ifname", router: bool = True) -> dict[str, object]:
+    able = [{"type": "Router", "enabled": router}, {"type": "Station", "enabled": not router}]
     return {
-        "chassis": {
-            name: {
-                "id": {"type": "mac", "value": "00:11:22:33:44:55"},
-                "capability": [
-                    {"type": "Router", "enabled": router},
-                    {"type": "Station", "enabled": not router},
-                ],
-            }
-        },
+        "chassis": {name: {"id": {"type": "mac", "value": "00:11:22:33:44:55"}, "capability": able}},
         "port": {
             "id": {"type": kind, "value": port},
             "descr": "Ethernet9",

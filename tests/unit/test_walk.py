@@ -140,18 +140,21 @@ def routed(switch: str, *ways: NextHop) -> RouteTable:
     return RouteTable(switch, {"default": (Route(ip_network("10.1.0.0/24"), ways),)})
 
 
-RING = topology([*cable("h", "0", "a", "1"), *cable("a", "2", "b", "1"), *cable("b", "2", "c", "1"), *cable("c", "2", "a", "3")],
-                switches=("a", "b", "c"), hosts=("h",))  # fmt: skip
+CABLES = (("h", "0", "a", "1"), ("a", "2", "b", "1"), ("b", "2", "c", "1"), ("c", "2", "a", "3"))
+RING = topology([half for ends in CABLES for half in cable(*ends)], switches=("a", "b", "c"), hosts=("h",))
 
 
 @pytest.mark.parametrize(
     ("tables", "end"),
     [
-        ({"a": NextHop("x", "2"), "b": NextHop("x", "2"), "c": NextHop("x", "2")}, "loop"),
-        ({"a": NextHop("x", "2"), "b": NextHop(drop="blackhole")}, "blackhole"),
-        ({"a": NextHop("x", "2"), "b": NextHop("y", None)}, "no route"),
-        ({"a": NextHop("x", "2")}, "unreached"),
-        ({"a": NextHop("x", "9")}, "unknown neighbour"),
+        (
+            {"a": NextHop("10.9.9.9", "2"), "b": NextHop("10.9.9.9", "2"), "c": NextHop("10.9.9.9", "2")},
+            "loop",
+        ),
+        ({"a": NextHop("10.9.9.9", "2"), "b": NextHop(drop="blackhole")}, "blackhole"),
+        ({"a": NextHop("10.9.9.9", "2"), "b": NextHop("10.8.8.8", None)}, "no route"),
+        ({"a": NextHop("10.9.9.9", "2")}, "unreached"),
+        ({"a": NextHop("10.9.9.9", "9")}, "unknown neighbour"),
     ],
 )
 def test_a_walk_that_does_not_arrive_says_how_it_ended(tables: dict[str, NextHop], end: str) -> None:
@@ -179,10 +182,8 @@ def test_only_the_branch_through_a_blackhole_is_lost() -> None:
 
 
 def test_adaptive_routing_of_infiniband_spreads() -> None:
-    net = topology(
-        [*cable("h0", "1", "s0", "1"), *cable("s0", "2", "s1", "2"), *cable("s0", "3", "s1", "3"), *cable("s1", "1", "h1", "1")],
-        lids={1: ("h0", "1"), 2: ("h1", "1")},
-    )  # fmt: skip
+    cables = (("h0", "1", "s0", "1"), ("s0", "2", "s1", "2"), ("s0", "3", "s1", "3"), ("s1", "1", "h1", "1"))
+    net = topology([half for ends in cables for half in cable(*ends)], lids={1: ("h0", "1"), 2: ("h1", "1")})
     tables = {"s0": LidTable("s0", {2: 2}, adaptive={2: (2, 3)}), "s1": LidTable("s1", {2: 1})}
     found = walk(Network(net, tables), FlowKey("lid:1", "lid:2"))
     assert (found.source, found.end) == (PathSource.WALKED, "arrived")
@@ -208,7 +209,7 @@ def test_models_of_settings() -> None:
 def choices(model: HashModel, count: int, wrong: int = 0) -> list[Choice]:
     out = []
     for k in range(count):
-        flow = key(49152 + 37 * k)
+        flow = key(49152 + 17 * k)
         chosen = place(model, flow, "leaf0", "host0", None, 6)
         out.append(Choice(flow, "leaf0", "host0", 6, (chosen + (k < wrong)) % 6))
     return out
