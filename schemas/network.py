@@ -162,6 +162,12 @@ class RouteTable:
                     return found
         return None
 
+    def _towards(self, gateway: str, vrf: str) -> Route | None:
+        try:
+            return self.lookup(gateway, vrf)
+        except ValueError:  # a gateway without an address, such as an IP-unnumbered one
+            return None
+
     def ways(self, route: Route, vrf: str = "default", depth: int = 0) -> tuple[NextHop, ...]:
         """Next hops with an interface each: those that name only a gateway are looked up in turn.
 
@@ -172,7 +178,7 @@ class RouteTable:
             if hop.drop or hop.port is not None or hop.gateway is None:
                 out.append(hop)
                 continue
-            inner = None if depth >= RECURSION_MAX else self.lookup(hop.gateway, hop.vrf or vrf)
+            inner = self._towards(hop.gateway, hop.vrf or vrf) if depth < RECURSION_MAX else None
             if inner is None or inner is route:
                 out.append(NextHop(hop.gateway, None, hop.weight, NO_ROUTE, hop.vrf))
                 continue

@@ -190,12 +190,21 @@ def read(
 def _told(
     flows: Sequence[HostFlow], paths: Sequence[Path], at_ns: int, maker: "_Maker", report: FabricReport
 ) -> Iterator[Batch]:
+    named = set()
     for flow in flows:
+        try:
+            number_of(flow.key)
+        except ValueError:
+            report.skip("flow between names without an address")
+            continue
+        named.add(flow.key)
         flow_row(flow, at_ns, maker.draft, maker.source("flows", at_ns))
         report.flows += 1
         if maker.full:
             yield maker.build(final=False)
     for path in paths:
+        if path.key not in named:
+            continue
         path_rows(path, at_ns, maker.draft, maker.source("flows", at_ns))
         report.paths += 1
         if maker.full:

@@ -14,6 +14,7 @@ their shares added. No I/O: tables are given, and what answers would settle a ch
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Final
 
 from schemas.codes import PathSource
@@ -59,8 +60,18 @@ class Network:
     def owner(self, address: str) -> tuple[str, str] | None:
         """(node, port) of an address, or of `lid:N`."""
         if address.startswith("lid:"):
-            return self.topology.lids.get(int(address[4:]))
+            return self.topology.lids.get(int(address[4:])) if address[4:].isdecimal() else None
         return self.addresses.get(address)
+
+    def known(self, address: str) -> bool:
+        """Whether tables can be asked for it: an IP address, or a LID that somebody has."""
+        if address.startswith("lid:"):
+            return self.owner(address) is not None
+        try:
+            ip_address(address)
+        except ValueError:
+            return False
+        return True
 
 
 def learned_addresses(
@@ -96,7 +107,7 @@ def walk(network: Network, key: FlowKey, ttl: int = TTL_DEFAULT) -> Walk:
     used: set[str] = set()
     start, target = network.owner(key.src), network.owner(key.dst)
     live: dict[tuple[str, str], _Branch] = {}
-    if start is None:
+    if start is None or not network.known(key.dst):
         state.end("unknown neighbour", 1.0)
     else:
         live = _depart(network, key, start, state)

@@ -80,7 +80,9 @@ class State:
 
 def lid_ways(table: LidTable, key: FlowKey) -> list[Way]:
     """Where an InfiniBand switch sends a LID."""
-    lid = int(key.dst.removeprefix("lid:"))
+    if not key.dst.startswith("lid:"):
+        return [Way("", 1.0, "only", 0, drop="no route")]
+    lid = int(key.dst[4:])
     spread = table.adaptive.get(lid)
     if spread:
         return [Way(str(port), 1 / len(spread), "spray", len(spread)) for port in spread]
@@ -102,7 +104,7 @@ def route_ways(
 ) -> list[Way]:
     """Where a switch sends a flow: its answer, else its route, then the LAG."""
     vrf = table.vrf_of(port_in)
-    route = table.lookup(key.dst, vrf)
+    route = None if key.dst.startswith("lid:") else table.lookup(key.dst, vrf)
     if route is None:
         return [Way("", 1.0, "only", 0, drop="no route")]
     if route.local:
