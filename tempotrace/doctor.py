@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from packaging.requirements import Requirement
 
+from producers.host import rdma, verbs
 from schemas import topics
 from schemas.errors import TempoError
 from tempotrace import topics_admin
@@ -32,7 +33,7 @@ def examine(kafka: Mapping[str, str]) -> list[Check]:
         _guarded("jars", lambda: str(installed.jars_folder())),
         *_cluster(kafka),
         _devices("ptp", Path("/dev").glob("ptp[0-9]*"), "hardware clocks", "clocks by software stamps only"),
-        _devices("rdma", Path("/sys/class/infiniband").glob("*"), "devices", "no RDMA clocks or completions"),
+        _rdma(),
         _module("pyverbs", "RDMA clocks and completions (extra rdma)"),
         _devices("gpu", Path("/dev").glob("nvidia[0-9]*"), "devices", "no live GPU telemetry"),
         _module("pynvml", "GPU telemetry (extra nvml)"),
@@ -81,6 +82,18 @@ def _devices(name: str, found: Iterable[Path], plural: str, without: str) -> Che
     if names:
         return Check(name, OK, f"{plural}: {', '.join(names)}")
     return Check(name, ABSENT, f"no {plural} here: {without}")
+
+
+def _rdma() -> Check:
+    """Devices by the kernel's list, and with pyverbs what each one's clock offers."""
+    without = "no RDMA clocks or completions"
+    try:
+        found = rdma.discover(verbs.Binding())
+    except TempoError:
+        return _devices("rdma", rdma.SYSFS.glob("*"), "devices", without)
+    if not found:
+        return Check("rdma", ABSENT, f"no devices here: {without}")
+    return Check("rdma", OK, f"devices: {', '.join(each.text() for each in found)}")
 
 
 def _module(name: str, purpose: str) -> Check:

@@ -63,21 +63,21 @@ def parse(data: bytes) -> Channels:
                 launches[process] = min(at, launches.get(process, at))
         elif kind == "GPU" and phase == "b":
             args = event.get("args")
-            start, stop = (_clock(args, name) for name in ("StartGpuClk", "StopGpuClk"))
-            if start == NONE and stop == NONE:
+            begun, ended = (_clock(args, name) for name in ("StartGpuClk", "StopGpuClk"))
+            if begun == NONE and ended == NONE:
                 skipped["no GPU stamp"] = skipped.get("no GPU stamp", 0) + 1
                 continue
             open_rows[process, str(event.get("id"))] = len(rows)
-            rows.append([process, NONE, start, at, stop, NONE])
+            rows.append([process, NONE, begun, at, ended, NONE])
         elif kind == "GPU" and phase == "e":
             row = open_rows.pop((process, str(event.get("id"))), None)
             if row is not None:
                 rows[row][5] = at
     table = np.array(rows, np.int64).reshape(-1, 6)
-    for process, first in launches.items():
-        table[(table[:, 0] == process) & (table[:, 3] >= first), 1] = first
-    by, launched, begun, begun_seen, ended, ended_seen = table.T
-    return Channels(by, launched, begun, begun_seen, ended, ended_seen, skipped)
+    for number, first in launches.items():
+        table[(table[:, 0] == number) & (table[:, 3] >= first), 1] = first
+    process, launch, start, start_seen, stop, stop_seen = table.T
+    return Channels(process, launch, start, start_seen, stop, stop_seen, skipped)
 
 
 def _events(data: bytes, skipped: dict[str, int]) -> list[dict[str, Any]]:

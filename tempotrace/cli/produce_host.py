@@ -59,8 +59,17 @@ def host(
         typer.Option("--peer", metavar="NAME=HOST:PORT", help="Another node; give one for each."),
     ] = None,
     interval: Annotated[
-        str, typer.Option("--interval", metavar="TIME", help="Time between probes to each peer.")
-    ] = "20ms",
+        str | None,
+        typer.Option(
+            "--interval", metavar="TIME", help="Time between probes to each peer (20ms) or readings (100ms)."
+        ),
+    ] = None,
+    rdma_device: Annotated[
+        str | None,
+        typer.Option(
+            "--rdma", metavar="DEV", help="Sample the clock and completion stamps of an RDMA device."
+        ),
+    ] = None,
     hosts: Annotated[
         int | None, typer.Option("--hosts", metavar="N", help="Hosts in the mesh, if more than one node's.")
     ] = None,
@@ -77,22 +86,30 @@ def host(
     kafka_properties: KafkaProperties = None,
     as_json: Json = False,
 ) -> None:
-    """Read a host's clocks: the logs of ptp4l, phc2sys, ts2phc and chrony, or probes between hosts.
+    """Read a host's clocks: the logs of ptp4l, phc2sys, ts2phc and chrony, probes between hosts, or an RDMA card.
 
     Probes carry the kernel's own stamps, those of the network card where it stamps all packets.
 
     Example: tempotrace produce host --log /var/log/ptp4l.log --follow
 
     Example: tempotrace produce host --mesh --node a --listen 10.0.0.1:7400 --peer b=10.0.0.2:7400
+
+    Example: tempotrace produce host --rdma mlx5_0
     """
     topics.check_tenant(tenant)
-    if as_mesh == bool(log):
-        raise Usage("say what to read: either --log FILE or --mesh")
+    if as_mesh + bool(log) + (rdma_device is not None) != 1:
+        raise Usage("say what to read: either --log FILE, --mesh or --rdma DEV")
     settings = connect(bootstrap, kafka_properties)
     seconds_max = None if seconds is None else parse_duration_ns(seconds) / 1e9
     if as_mesh:
-        options = mesh_options(node, listen, peer or [], interval, hosts, host_name or machine_host())
+        options = mesh_options(
+            node, listen, peer or [], interval or "20ms", hosts, host_name or machine_host()
+        )
         _mesh(options, settings, tenant, scope or "default", seconds_max, as_json)
+    elif rdma_device is not None:
+        interval_s = interval_seconds(interval or "100ms")
+        _rdma(rdma_device, host_name or machine_host(), interval_s, settings, tenant, scope or "default",
+              seconds_max, as_json)  # fmt: skip
     elif follow:
         _follow(
             log or [],
@@ -102,7 +119,7 @@ def host(
             as_json,
         )
     elif seconds is not None:
-        raise Usage("--for is for live input: --mesh, or --log with --follow")
+        raise Usage("--for is for live input: --mesh, --rdma, or --log with --follow")
     else:
         report = LogReport()
         batches = read(log or [], Options(tenant, scope, host_name, year=year), report)
@@ -123,6 +140,36 @@ def _mesh(
             report,
             settings,
             name=f"mesh-{options.node}",
+            tenant=tenant,
+            scope=scope,
+            clock_id=running.clock_id,
+            seconds=seconds,
+            as_json=as_json,
+        )
+
+
+def _rdma(
+    device: str,
+    host_name: str,
+    interval_s: float,
+    settings: Settings,
+    tenant: str,
+    scope: str,
+    seconds: float | None,
+    as_json: bool,
+) -> None:
+    from producers.host import rdma, verbs
+
+    report = rdma.RdmaReport()
+    head = Head(tenant, scope, f"{host_name}/rdma-{device}", "clock")
+    options = rdma.Options(device, host_name, interval_s)
+    running = rdma.Sampler(options, head, new_incarnation(), verbs.Binding(), WallClock(), report)
+    with closing(running):
+        feed.run_live(
+            running.run,
+            report,
+            settings,
+            name=f"rdma-{device}",
             tenant=tenant,
             scope=scope,
             clock_id=running.clock_id,
@@ -171,9 +218,7 @@ def mesh_options(
         raise Usage("--mesh needs --node, --listen and at least one --peer")
     if len(node.encode()) > 255 or "/" in node or not node:
         raise Usage(f"node name {node!r}: use 1 to 255 bytes without a slash")
-    interval_s = parse_duration_ns(interval) / 1e9
-    if interval_s < INTERVAL_SECONDS_MIN:
-        raise Usage(f"--interval {interval} is too short: 1ms at least")
+    interval_s = interval_seconds(interval)
     return mesh.Options(
         node=node,
         host=host_name,
@@ -182,6 +227,14 @@ def mesh_options(
         interval_s=interval_s,
         hosts=hosts,
     )
+
+
+def interval_seconds(interval: str) -> float:
+    """The length of an interval in s. Raises Usage."""
+    seconds = parse_duration_ns(interval) / 1e9
+    if seconds < INTERVAL_SECONDS_MIN:
+        raise Usage(f"--interval {interval} is too short: 1ms at least")
+    return seconds
 
 
 def address(text: str) -> tuple[str, int]:

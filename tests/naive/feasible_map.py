@@ -5,7 +5,7 @@ Points = list[tuple[float, float]]
 
 def polygon(upper: Points, lower: Points, x0: float, rate: float, wander: float) -> Points:
     """Corners (value at x0, slope at x0) of all lines that the constraints (x, y) leave."""
-    corners = [(-1e12, -rate), (1e12, -rate), (1e12, rate), (-1e12, rate)]
+    corners = [(-1e8, -rate), (1e8, -rate), (1e8, rate), (-1e8, rate)]
     for points, sign in ((upper, 1.0), (lower, -1.0)):
         for x, y in points:
             d = x - x0

@@ -17,7 +17,7 @@ MESH = ["produce", "host", "--mesh", "--node", "a", "--listen", "127.0.0.1:7"]
     [
         (["produce", "host", "--json"], "say what to read"),
         (["produce", "host", "--mesh"], "--mesh needs --node, --listen and at least one --peer"),
-        (["produce", "host", "--mesh", "--log", "x"], "either --log FILE or --mesh"),
+        (["produce", "host", "--mesh", "--log", "x"], "either --log FILE, --mesh or --rdma DEV"),
         (["produce", "host", "--log", "-", "--follow"], "not standard input"),
         (["produce", "host", "--log", "x", "--for", "1s"], "--for is for live input"),
         ([*MESH, "--peer", "b"], "write NAME=HOST:PORT"),
