@@ -113,7 +113,9 @@ def _reports(fabric: Fabric, level: F64, rng: np.random.Generator) -> Packets:
     return Packets(key, path, np.zeros(len(sender), np.int64), _measured(legs, rng))
 
 
-def _known(fabric: Fabric, legs: Legs, share: float, level: F64, rng: np.random.Generator) -> asymmetry.Residence:
+def _known(
+    fabric: Fabric, legs: Legs, share: float, level: F64, rng: np.random.Generator
+) -> asymmetry.Residence:
     """Residence of each leg: `share` of them reported themselves, the others estimated."""
     key = np.arange(len(legs.sender), dtype=np.uint64)
     path = fabric.path(legs.sender, legs.receiver, legs.spine)
@@ -123,7 +125,9 @@ def _known(fabric: Fabric, legs: Legs, share: float, level: F64, rng: np.random.
     parts = [Packets(key[mine], path[mine], np.zeros(mine.sum(), np.int64), own[mine])]
     if others is not None:
         parts.append(others)
-    known = Packets(*(np.concatenate([getattr(each, name) for each in parts]) for name in Packets.__annotations__))
+    known = Packets(
+        *(np.concatenate([getattr(each, name) for each in parts]) for name in Packets.__annotations__)
+    )
     return asymmetry.residence(known, key, path, np.zeros(len(key), np.int64), 1)
 
 
@@ -182,7 +186,9 @@ def _messages(
         # Ticks: two of the hosts', six of the switches'. Estimates: as wide as the others' range says (12 draws of a
         # sum of three queues span about 3.3 of its σ).
         ticks = TICK_NS * np.sqrt(8 / 12)
-        sigma = np.where(known.matched, ticks, np.maximum(ticks, np.nanmean(known.bound_ns[~known.matched]) / 3.3))
+        sigma = np.where(
+            known.matched, ticks, np.maximum(ticks, np.nanmean(known.bound_ns[~known.matched]) / 3.3)
+        )
         taken = np.zeros((len(delay), fabric.links), bool)
         taken[np.arange(len(delay))[:, None], legs.links] = True
         parts.append((legs.sender, legs.receiver, taken, np.full(len(delay), now), delay, sigma))
@@ -190,7 +196,12 @@ def _messages(
 
 
 def blame(
-    fabric: Fabric, trials: int, exchanges: int, share: float, rng: np.random.Generator, step: Callable[[], None]
+    fabric: Fabric,
+    trials: int,
+    exchanges: int,
+    share: float,
+    rng: np.random.Generator,
+    step: Callable[[], None],
 ) -> dict[str, Any]:
     """Trials of blame at extra delays of TIMES × the σ of one queue; a fifth of them without a fault.
 
@@ -251,7 +262,12 @@ def run(trials: int, rng: np.random.Generator, step: Callable[[], None]) -> dict
     shape = attribution.geometry(_messages(fabric, 300, 1.0, 2_000.0, rng), fabric.hosts)
     classes = [[fabric.name(link) for link in links] for links in shape.classes]
     return {
-        "fabric": {"leaves": fabric.leaves, "spines": fabric.spines, "hosts": fabric.hosts, "links": fabric.links},
+        "fabric": {
+            "leaves": fabric.leaves,
+            "spines": fabric.spines,
+            "hosts": fabric.hosts,
+            "links": fabric.links,
+        },
         "simulated": True,
         "tick_ns": TICK_NS,
         "published_class_hit": 0.991,
@@ -275,4 +291,6 @@ def charts(result: dict[str, Any]) -> list[Chart]:
         for each in result["blame"]
     ]
     note = f"Simulated, {result['blame'][0]['trials']:,} trials a curve, a fifth of them without a fault."
-    return [Chart("Right class blamed", "extra delay / σ of one queue", "of faulty trials, %", curves, note=note)]
+    return [
+        Chart("Right class blamed", "extra delay / σ of one queue", "of faulty trials, %", curves, note=note)
+    ]

@@ -30,7 +30,12 @@ F64 = NDArray[np.float64]
 EPSILON: Final = 1e-4
 MARGIN: Final = 1.1
 BLOCK: Final = 1_000  # samples
-RUNGS: Final = ((10, 1), (25, 2), (50, 3), (100, 5))  # (full blocks of history, rank): rank / (n + 1) ≤ EPSILON
+RUNGS: Final = (
+    (10, 1),
+    (25, 2),
+    (50, 3),
+    (100, 5),
+)  # (full blocks of history, rank): rank / (n + 1) ≤ EPSILON
 BLOCKS: Final = RUNGS[-1][0]
 RANKS: Final = RUNGS[-1][1]
 SAMPLES_MIN: Final = RUNGS[0][0] * BLOCK  # 9,999 would do
@@ -123,7 +128,11 @@ def fbclock_growth_ppb(freq_ppb: F64) -> float:
 
 
 def clockbound(
-    offset_ns: F64, root_delay_ns: F64, root_dispersion_ns: float = 0.0, drift_ppb: float = 50_000.0, age_s: float = 0.0
+    offset_ns: F64,
+    root_delay_ns: F64,
+    root_dispersion_ns: float = 0.0,
+    drift_ppb: float = 50_000.0,
+    age_s: float = 0.0,
 ) -> F64:
     """ClockBound's error bound at `age_s` after each sample, ns; any shape."""
     out: F64 = np.abs(offset_ns) + root_dispersion_ns + 0.5 * root_delay_ns + drift_ppb * age_s
