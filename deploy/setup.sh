@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 root=$PWD
 share=.venv/share/tempotrace
 
-say() { echo "setup: $*"; }
+# On stderr: what follows the set-up may print one JSON object.
+say() { echo "setup: $*" >&2; }
 die() { echo "setup: $*" >&2; exit 1; }
 digest() { cat "$@" | sha256sum | cut -d' ' -f1; }
 

@@ -9,6 +9,7 @@ from typing import Any
 from producers.cutting import messages
 from schemas.batch import Batch
 from schemas.codec import encode_record
+from schemas.errors import MalformedInput
 from schemas.metrics import Value
 from schemas.processor import Outlet, Processor
 from schemas.topics import batch_headers
@@ -58,6 +59,9 @@ def analyze(
         else:
             log.append("deadletter", 0, None, encode_record(item))
         say(events, "reading")
+    if not events:
+        told = "; ".join(line for feed in running for line in feed.report.warnings)
+        raise MalformedInput(f"none of the files could be used: {told or 'they hold no events'}")
     say(events, "merging")
     runner.run()
     runner.flush(choices.tenant)

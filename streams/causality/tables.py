@@ -104,4 +104,9 @@ class Tables:
         parents = len(rows) - len(used)
         for name, array, null in MAPS:
             data[name] = np.concatenate((clocks[array][used], np.full(parents, null, clocks[array].dtype)))
+        # Parents stamp nothing here, so they have no map; their bound is known all the same.
+        bounds = {
+            row: clocks.bound_of(slot, level) for slot in used for level, row in enumerate(clocks.rows[slot])
+        }
+        data["map_bound_ns"][len(used) :] = [bounds[row] for row in rows[len(used) :]]
         return used, (data, texts)

@@ -207,6 +207,15 @@ class ClockBook:
             bound = np.where(bound == UNKNOWN, UNKNOWN, bound + np.ceil(growth * age).astype(np.int64))
         return bound
 
+    def bound_of(self, slot: int, level: int) -> int:
+        """Greatest error against TAI of a clock in a slot's chain (0 the slot's own), as stated; else UNKNOWN."""
+        node = self["node"][slot]
+        root = int((node >= 0).sum()) - 1
+        steps = self["step_bound_ns"][slot, level:root]
+        if (TAI, 0) not in self._nodes or node[root] != self._nodes[TAI, 0] or (steps == UNKNOWN).any():
+            return UNKNOWN
+        return int(steps.sum())
+
     def diff_bound(
         self,
         a: I64,

@@ -12,6 +12,7 @@ from rich.table import Table
 from schemas.time import format_ns, parse_duration_ns
 from tempotrace.analyze import analyze as run
 from tempotrace.cli.options import DEFAULT_TENANT, Json, Tenant, emit
+from tempotrace.cli.options import console as plain_console
 from tempotrace.cli.produce_gpu import clock_offsets_ns
 from tempotrace.inputs import Choices
 
@@ -69,7 +70,7 @@ def analyze(
 
 def show(result: dict[str, Any]) -> None:
     """The result for people."""
-    console = Console()
+    console = plain_console()
     console.print(
         f"{result['events']:,} events read, {result['rows']:,} merged in {result['windows']:,} windows, "
         f"{result['late']:,} late, {result['deadlettered']:,} dead-lettered."

@@ -21,6 +21,7 @@ from loadtest.bench import (
 from loadtest.ground import existing_broker, own_broker
 from tempotrace.cli.feed import stop_signals
 from tempotrace.cli.options import Bootstrap, Json, KafkaProperties, connect, emit
+from tempotrace.cli.options import console as plain_console
 from tempotrace.clockwork import WallClock
 
 app = typer.Typer()
@@ -92,4 +93,4 @@ def bench(
         with place as ground:
             result = Run(plan, ground, WallClock(), stop, say).measure(at_start)
             say("clearing away")
-    emit(result, as_json, lambda: report.show(result, Console()))
+    emit(result, as_json, lambda: report.show(result, plain_console()))

@@ -9,6 +9,7 @@ import typer
 from schemas.time import format_ns
 from tempotrace.cli import clock_experiment
 from tempotrace.cli.options import Json, emit
+from tempotrace.cli.options import console as plain_console
 
 app = typer.Typer(help="Check clock logs; experiments on order.")
 app.add_typer(clock_experiment.app, name="experiment")
@@ -56,10 +57,9 @@ def check(
 
 
 def _show(result: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = plain_console()
     table = Table("clock", "kind", "status", "samples", "offset", "bound", "parent")
     for entry in result["clocks"]:
         table.add_row(

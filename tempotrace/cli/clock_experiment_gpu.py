@@ -7,6 +7,7 @@ import typer
 from schemas.errors import Usage
 from schemas.time import format_ns
 from tempotrace.cli.options import Json, emit
+from tempotrace.cli.options import console as plain_console
 
 
 def register(app: typer.Typer) -> None:
@@ -49,10 +50,9 @@ def gpu_map(
 
 
 def _show_gpu_map(result: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = plain_console()
 
     def table(title: str, entries: list[dict[str, Any]], columns: dict[str, str]) -> None:
         shown = Table(*columns.values(), title=title, title_justify="left")

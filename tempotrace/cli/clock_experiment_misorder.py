@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from tempotrace.cli.options import Json, emit
+from tempotrace.cli.options import console as plain_console
 from tempotrace.clockwork import seeded
 
 
@@ -41,10 +42,9 @@ def misorder(
 
 
 def _show(result: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = plain_console()
     table = Table(
         "case",
         "published",

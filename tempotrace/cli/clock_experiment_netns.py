@@ -9,6 +9,7 @@ import typer
 from schemas.errors import Usage
 from schemas.time import format_ns
 from tempotrace.cli.options import Json, emit
+from tempotrace.cli.options import console as plain_console
 
 
 def register(app: typer.Typer) -> None:
@@ -69,10 +70,9 @@ def netns(
 
 
 def _show(result: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = plain_console()
     table = Table(
         "load", "series", "node", "samples", "median", "σ", "p99 of |x|", "AIC Gauss", "Laplace", "Student-t (ν)",
         "best", "corr.", title="Offset from the master",

@@ -1,16 +1,21 @@
 """Options that many commands share, and how results are printed."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from schemas.topics import DEFAULT_TENANT
 from tempotrace import settings
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 DEFAULT_LAKE: Final = Path("lake")
+PIPE_WIDTH: Final = 10_000
 
 # Use: def command(tenant: Tenant = DEFAULT_TENANT, bootstrap: Bootstrap = None, as_json: Json = False)
 Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose topics.")]
@@ -38,6 +43,7 @@ __all__ = [
     "Scope",
     "Tenant",
     "connect",
+    "console",
     "emit",
 ]
 
@@ -53,6 +59,13 @@ def emit(result: Mapping[str, Any], as_json: bool, human: Callable[[], object]) 
         print(json.dumps(result, default=_plain))
     else:
         human()
+
+
+def console() -> "Console":
+    """Where results for people go. A pipe has no width: nothing is cut there."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def _plain(value: Any) -> Any:

@@ -1,14 +1,12 @@
 """`tempotrace sql`: questions to the lake."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from schemas.errors import Usage
-from tempotrace.cli.options import DEFAULT_LAKE, Json, Lake, emit
-
-PIPE_WIDTH = 10_000
+from tempotrace.cli.options import DEFAULT_LAKE, Json, Lake, console, emit
 
 app = typer.Typer()
 
@@ -30,7 +28,7 @@ def sql(
     try:
         with views.connect(lake) as connection:
             # By Arrow: duckdb's own rows lose the nanoseconds of timestamps.
-            relation = connection.sql(sys.stdin.read() if query == "-" else query)
+            relation = connection.sql(_one(connection, sys.stdin.read() if query == "-" else query))
             if relation is None:
                 raise Usage("this statement has no rows to show: ask with SELECT, DESCRIBE or SHOW")
             table = relation.to_arrow_table()
@@ -42,13 +40,22 @@ def sql(
     rows = list(zip(*columns, strict=True))
 
     def human() -> None:
-        from rich.console import Console
         from rich.table import Table
 
         shown = Table(*names)
         for row in rows:
             shown.add_row(*("" if value is None else str(value) for value in row))
-        # A pipe has no width: nothing is cut there.
-        Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(shown)
+        console().print(shown)
 
     emit({"columns": names, "rows": [dict(zip(names, row, strict=True)) for row in rows]}, as_json, human)
+
+
+def _one(connection: Any, query: str) -> str:
+    """The query, if it is a single one that asks. Raises Usage: nothing here changes the lake or writes files."""
+    import duckdb
+
+    statements = connection.extract_statements(query)
+    asks = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
+    if len(statements) != 1 or statements[0].type not in asks:
+        raise Usage("one query at a time, and only such as ask: SELECT, FROM, DESCRIBE, SHOW or EXPLAIN")
+    return query

@@ -7,6 +7,7 @@ import typer
 from schemas.topics import DEFAULT_TENANT
 from tempotrace import topics_admin
 from tempotrace.cli.options import Bootstrap, Json, KafkaProperties, Tenant, connect, emit
+from tempotrace.cli.options import console as plain_console
 
 app = typer.Typer()
 
@@ -51,7 +52,6 @@ def list_topics(
     found = topics_admin.listing(connect(bootstrap, kafka_properties).kafka, tenant)
 
     def human() -> None:
-        from rich.console import Console
         from rich.table import Table
 
         table = Table("topic", "partitions", "records up to")
@@ -59,7 +59,7 @@ def list_topics(
             table.add_row(
                 info.name, str(len(info.offsets)), str(sum(end - begin for begin, end in info.offsets))
             )
-        Console().print(table)
+        plain_console().print(table)
 
     result = [
         {"topic": info.name, "partitions": [{"start": s, "end": e} for s, e in info.offsets]}

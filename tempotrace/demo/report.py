@@ -1,14 +1,16 @@
 """What the lake says of a run of the demo, as the object that `--json` prints and as words for people."""
 
 import json
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from schemas.time import format_ns
 from sinks import views
+from tempotrace.cli.options import console as plain_console
 from tempotrace.demo.run import TENANT, Outcome
 
 
@@ -71,7 +73,7 @@ def result(outcome: Outcome, lake: Path, seconds: float) -> dict[str, Any]:
 
 def show(found: dict[str, Any], started: bool) -> None:
     """The summary for people, and three things to try next."""
-    console = Console()
+    console = plain_console()
     console.print(
         f"\n[bold]{found['events_produced']:,} events produced[/bold], {found['events_in_lake']:,} in the lake, "
         f"{found['events_late']:,} late, {found['events_deadlettered']:,} dead-lettered, "
@@ -79,8 +81,8 @@ def show(found: dict[str, Any], started: bool) -> None:
     )
     console.print(
         f"{found['inversions_raw']:,} effects bore a stamp before their cause's; after the merge "
-        f"{found['inversions_after']:,} do. {found['edges_unrepaired']:,} causes became known only after their "
-        "effect had left."
+        f"{found['inversions_after']:,} do. {found['edges_unrepaired']:,} edges could not order anything, "
+        "because the cause came after its effect had left; they are judged and counted like all others."
     )
     table = Table("incident", "component", "confidence", "why", title="Incidents")
     for incident in found["incidents"]:
@@ -97,16 +99,14 @@ def show(found: dict[str, Any], started: bool) -> None:
             f"Slowest rank: [bold]{slowest['rank']}[/bold], last to arrive in {slowest['collectives']:,} collectives, "
             f"where the median member waited {format_ns(slowest['median_wait_of_others_ns'])}."
         )
-    states = Table(
-        "clock", "kind", "status", "bound to its parent", "bound to TAI", title="Clocks of the hosts"
-    )
+    states = Table("clock", "kind", "status", "claims, to its parent", "to TAI", title="Clocks of the hosts")
     blamed = {
         incident["component"] for incident in found["incidents"] if incident["component_kind"] == "clock"
     }
     for clock in found["clocks"]:
         # GPU and system clocks hang below these; `clock_states()` lists all.
         if clock["parent"] in (None, "TAI"):
-            wrong = " (contradicted)" if clock["clock_id"] in blamed else ""
+            wrong = ", but contradicted" if clock["clock_id"] in blamed else ""
             states.add_row(
                 clock["clock_id"],
                 clock["kind"],
@@ -116,6 +116,8 @@ def show(found: dict[str, Any], started: bool) -> None:
             )
     console.print(states)
     job = found["scopes"]["job"]
+    # As the user can type it: the environment need not be active.
+    me = "tempotrace" if shutil.which("tempotrace") else sys.argv[0]
     lake = found["lake"]
     console.print("\nThree things to try next:")
     console.print(
@@ -131,7 +133,9 @@ def show(found: dict[str, Any], started: bool) -> None:
         highlight=False,
     )
     console.print(
-        "  tempotrace analyze YOUR_TRACES/ ptp4l.log --clock-bound 1us", soft_wrap=True, highlight=False
+        f"  with files of your own: {me} analyze TRACES/ ptp4l.log --clock-bound 1us",
+        soft_wrap=True,
+        highlight=False,
     )
     if started:
         console.print(

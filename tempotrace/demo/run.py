@@ -63,8 +63,14 @@ def with_broker(settings: Settings, say: Say) -> tuple[Settings, bool]:
     folder = broker.default_folder(settings.home)
     if broker.status(folder).running:
         return load(None, None), False
-    port = DEFAULT_PORT if port_is_free(DEFAULT_PORT) else free_ports(1)[0]
-    say(f"starting Apache Kafka on port {port}")
+    free = port_is_free(DEFAULT_PORT)
+    port = DEFAULT_PORT if free else free_ports(1)[0]
+    why = (
+        ""
+        if free
+        else f", since {DEFAULT_PORT} is taken (`tempotrace broker start --port {DEFAULT_PORT}` moves it back)"
+    )
+    say(f"starting Apache Kafka on port {port}{why}")
     broker.start(folder, port=port, home=settings.home)
     return load(None, None), True
 
