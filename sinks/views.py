@@ -52,6 +52,7 @@ def connect(root: Path) -> duckdb.DuckDBPyConnection:
     if not (root / "events" / SEED_FOLDER / "seed.parquet").is_file():
         raise Setup(f"{root} is no lake: `tempotrace sink lake --lake DIR` makes one")
     connection = duckdb.connect(config=CONFIG)
+    connection.execute("SET enable_progress_bar = false")  # it would go between the lines of a result
     for statement in statements(root):
         connection.execute(statement)
     return connection
