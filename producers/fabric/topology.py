@@ -11,6 +11,7 @@ and a CSV list of cables has columns a, b (each `node` or `node:port`) and, wher
 """
 
 import csv
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ def read(text: str, where: str, node: str | None = None) -> Parsed:
     """
     start = text.lstrip()[:1]
     first = next((line for line in text.splitlines() if line.strip()), "")
-    if start in ("{", "["):
+    if start in ("{", "[") and not _plain_json(text):
         found, notes = lldp.read(text, where, node)
         return Parsed(found, "lldp", notes)
     numbers = first.split()
@@ -54,6 +55,15 @@ def read(text: str, where: str, node: str | None = None) -> Parsed:
     if "," in first and ":" not in first.split(",")[0] and "links" not in first:
         return cables(text, where)
     return listed(text, where)
+
+
+def _plain_json(text: str) -> bool:
+    """Whether it is one of our own or containerlab's topologies, written as JSON (which is YAML)."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and bool({"links", "topology"} & found.keys())
 
 
 def listed(text: str, where: str) -> Parsed:
