@@ -34,6 +34,7 @@ class ClockKindOfRow(IntEnum):
     MEASUREMENT = 4  # one exchange with one server
     STATISTICS = 5  # chrony's regression over several exchanges
     EVENT = 6  # clockcheck, best master, holdover and the like
+    READ = 7  # a clock that runs free, read between two readings of its parent: offset to their middle, delay between
 
 
 class HopKind(IntEnum):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from packaging.requirements import Requirement
 
-from producers.host import rdma, verbs
+from producers.host import rdma_clock, verbs
 from schemas import topics
 from schemas.errors import TempoError
 from tempotrace import topics_admin
@@ -88,9 +88,9 @@ def _rdma() -> Check:
     """Devices by the kernel's list, and with pyverbs what each one's clock offers."""
     without = "no RDMA clocks or completions"
     try:
-        found = rdma.discover(verbs.Binding())
+        found = rdma_clock.discover(verbs.Binding())
     except TempoError:
-        return _devices("rdma", rdma.SYSFS.glob("*"), "devices", without)
+        return _devices("rdma", rdma_clock.SYSFS.glob("*"), "devices", without)
     if not found:
         return Check("rdma", ABSENT, f"no devices here: {without}")
     return Check("rdma", OK, f"devices: {', '.join(each.text() for each in found)}")

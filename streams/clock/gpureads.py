@@ -4,7 +4,7 @@ Let H(g) be the host's time when the GPU's timer shows g. A timer that is read a
 [r, r + tick). A host stamp taken before the reading says H(r + tick) ≥ stamp, one taken after it says
 H(r) ≤ stamp. That is all that any source gives:
 
-- `brackets`: host, GPU, host, read in this order;
+- `brackets`: host, GPU, host, read in this order (`read_rows` has them from the log);
 - `launches`: a kernel begins after its launch call did and ends before the wait for it returns (CUPTI, Kineto);
 - `nccl`: NCCL's profiler sees the GPU's start and stop stamps after they were written;
 - `nic_writes`: the card stamps what it sends to the GPU and what it gets from there; H is then the card's clock.
@@ -38,6 +38,16 @@ def brackets(before: I64, gpu: I64, after: I64, tick_ns: int, host_tick_ns: int 
     before, gpu, after = before[order], gpu[order], after[order]
     # A host stamp was cut off to its own tick: the moment lies up to one later.
     return Constraints(gpu, after + host_tick_ns, gpu + tick_ns, before)
+
+
+def read_rows(raw_ns: I64, offset_ns: I64, delay_ns: I64, tick_ns: int) -> Constraints:
+    """READ rows of the clock family as brackets again: nothing was rounded away. All of shape (rows,).
+
+    `raw_ns` is the parent's stamp before the reading, `delay_ns` the time to the one after it, `offset_ns` the
+    reading less their middle, rounded down.
+    """
+    after = raw_ns + delay_ns
+    return brackets(raw_ns, offset_ns + (raw_ns + after) // 2, after, tick_ns)
 
 
 def _sides(upper_gpu: I64, upper_host: I64, lower_gpu: I64, lower_host: I64) -> Constraints:

@@ -158,12 +158,12 @@ def _rdma(
     seconds: float | None,
     as_json: bool,
 ) -> None:
-    from producers.host import rdma, verbs
+    from producers.host import rdma_clock, verbs
 
-    report = rdma.RdmaReport()
+    report = rdma_clock.RdmaReport()
     head = Head(tenant, scope, f"{host_name}/rdma-{device}", "clock")
-    options = rdma.Options(device, host_name, interval_s)
-    running = rdma.Sampler(options, head, new_incarnation(), verbs.Binding(), WallClock(), report)
+    options = rdma_clock.Options(device, host_name, interval_s)
+    running = rdma_clock.Sampler(options, head, new_incarnation(), verbs.Binding(), WallClock(), report)
     with closing(running):
         feed.run_live(
             running.run,

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from producers.host import rdma, verbs
-from producers.host.rdma import TickClock
+from producers.host import rdma_clock, verbs
+from producers.host.rdma_clock import TickClock
 from schemas.batch import Batch
 from schemas.columns import NULL_I64, ClockKindOfRow
 from schemas.errors import Setup
 from schemas.pack import Head
+from streams.clock.gpureads import read_rows
 from tempotrace import cli, doctor
 from tempotrace.clockwork import FakeClock
 from tests.fake_verbs import Card, install, uninstall
@@ -30,7 +31,7 @@ def sysfs(folder: Path, **phcs: str) -> Path:
 
 def sample(
     patch: pytest.MonkeyPatch, card: Card, folder: Path, seconds: float = 1.0, version: int = 44
-) -> tuple[list[Batch], rdma.RdmaReport]:
+) -> tuple[list[Batch], rdma_clock.RdmaReport]:
     """What a device gives in so many seconds of a clock that moves 1 µs at each look."""
     install(patch, {"mlx5_0": card}, version)
     clock, stop, batches = FakeClock(), threading.Event(), list[Batch]()
@@ -50,9 +51,15 @@ def sample(
         def wait(self, event: threading.Event, seconds: float) -> bool:
             return clock.wait(event, seconds)
 
-    report = rdma.RdmaReport()
-    sampler = rdma.Sampler(
-        rdma.Options("mlx5_0", "h"), HEAD, 5, verbs.Binding(), Moving(), report, sysfs(folder, mlx5_0="ptp3")
+    report = rdma_clock.RdmaReport()
+    sampler = rdma_clock.Sampler(
+        rdma_clock.Options("mlx5_0", "h"),
+        HEAD,
+        5,
+        verbs.Binding(),
+        Moving(),
+        report,
+        sysfs(folder, mlx5_0="ptp3"),
     )
     sampler.run(batches.append, stop)
     sampler.close()
@@ -76,7 +83,7 @@ def test_a_device_gives_its_counter_its_completions_and_its_wall_clock(
     entities = [first.text(int(each)) for each in first.column("entity")[:3]]
     assert names == ["rdma.clock", "rdma.completion", "rdma.wallclock"]
     assert entities == ["h/mlx5_0", "h/mlx5_0", "h/ptp3"]
-    assert set(first.column("kind").tolist()) == {int(ClockKindOfRow.MEASUREMENT)}
+    assert set(first.column("kind").tolist()) == {int(ClockKindOfRow.READ)}
     assert {first.text(int(each)) for each in first.column("parent")} == {"h/CLOCK_REALTIME"}
     begun, width, offset = first.raw_ns(), first.column("delay_ns"), first.column("offset_ns")
     # 200 ticks of 6.4 ns from the start; the wall clock stands still.
@@ -84,6 +91,11 @@ def test_a_device_gives_its_counter_its_completions_and_its_wall_clock(
     assert int(offset[2]) == card.wallclock_ns - (int(begun[2]) + int(width[2]) // 2)
     assert (first.column("error_ns") == width // 2 + 1 + 7).all()
     assert (width > 0).all()
+    # The log holds the bracket whole.
+    given = read_rows(begun[:1], offset[:1], width[:1], 7)
+    assert [side.tolist() for side in given] == [
+        [6_401_280], [int(begun[0] + width[0]) + 1], [6_401_287], [int(begun[0])]
+    ]  # fmt: skip
     assert (offset != NULL_I64).all()
     assert card.closed == ["qp", "mr", "pd", "cq", "context"]
     assert card.pair.attributes.ah_attr.is_global == 1
@@ -119,9 +131,9 @@ def test_failing_writes_are_counted_and_given_up(
     card: Card, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     report = sample(monkeypatch, card, tmp_path, 3.0)[1]
-    assert report.skipped == {reason: rdma.FAILURES_MAX}
+    assert report.skipped == {reason: rdma_clock.FAILURES_MAX}
     assert report.warnings == ["10 writes in a row failed; the counter is read without them"]
-    assert report.rows["rdma.clock"] > 2 * rdma.FAILURES_MAX
+    assert report.rows["rdma.clock"] > 2 * rdma_clock.FAILURES_MAX
     assert card.closed == ["qp", "mr", "pd", "cq", "context"]
 
 
@@ -149,10 +161,10 @@ def test_ticks_are_counted_over_wraps_and_a_little_back() -> None:
 def test_discovery_names_every_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     install(monkeypatch, {"mlx5_1": Card(mask=0), "mlx5_0": Card()})
     folder = sysfs(tmp_path, mlx5_0="ptp0")
-    found = rdma.discover(verbs.Binding(), folder)
+    found = rdma_clock.discover(verbs.Binding(), folder)
     assert [each.text() for each in found] == ["mlx5_0 (156.25 MHz, 48 bits, ptp0)", "mlx5_1 (no stamps)"]
     (folder / "mlx5_0" / "device" / "ptp" / "ptp1").mkdir()
-    assert rdma.phc_of("mlx5_0", folder) is None
+    assert rdma_clock.phc_of("mlx5_0", folder) is None
 
 
 def test_the_doctor_shows_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +173,7 @@ def test_the_doctor_shows_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, {})
     assert doctor._rdma() == ("rdma", "absent", "no devices here: no RDMA clocks or completions")
     uninstall(monkeypatch)
-    monkeypatch.setattr(rdma, "SYSFS", Path("/none"))
+    monkeypatch.setattr(rdma_clock, "SYSFS", Path("/none"))
     assert doctor._rdma() == ("rdma", "absent", "no devices here: no RDMA clocks or completions")
 
 
