@@ -29,6 +29,7 @@ F64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
 
 OTHERS_MIN: Final = 4
+NULL_U64: Final = np.uint64(2**64 - 1)
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,24 @@ class Hops:
     hops: I64
     link: I64
     residence_ns: I64
+
+
+def stayed(ingress: U64, egress: U64, latency: U64, int_version: U64, tick_ns: float) -> I64:
+    """Residence in ns from the columns of family `int`, as widened to u64 with 2^64 − 1 for null; −1: unknown.
+
+    Egress − ingress, which wraps at 32 bits before INT 2.0 (`int_version` 20) and at 64 since; the hop latency that
+    the switch computed itself where either stamp is missing. `tick_ns`: length of the switch's unit.
+    """
+    stamped = (ingress != NULL_U64) & (egress != NULL_U64)
+    ticks = egress - ingress  # modulo 2^64
+    ticks = np.where(int_version == 20, ticks, ticks & np.uint64(2**32 - 1))
+    ticks = np.where(stamped, ticks, latency)
+    # A switch that stamps egress before ingress seems to keep a packet for most of the range of its counter.
+    half = np.where(stamped & (int_version == 20), np.uint64(2**63), np.uint64(2**31))
+    known = (stamped | (latency != NULL_U64)) & (ticks < half)
+    return np.where(known, np.rint(np.where(known, ticks, 0).astype(np.float64) * tick_ns), -1).astype(
+        np.int64
+    )
 
 
 def packets(hops: Hops, key: U64, time_ns: I64) -> tuple[Packets, list[tuple[int, ...]]]:

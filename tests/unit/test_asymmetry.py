@@ -34,6 +34,27 @@ def test_packets_are_the_sums_of_their_hops() -> None:
     assert [paths[path] for path in found.path.tolist()] == [(7, 8), (7, 9)]
 
 
+def test_residence_from_the_columns_of_reports() -> None:
+    null = 2**64 - 1
+    rows = [  # ingress, egress, latency, version, expected at 2 ns a tick
+        (100, 350, null, 10, 500),
+        (2**32 - 10, 40, 999, 10, 100),  # the counter wrapped
+        (2**64 - 10, 40, null, 20, 100),
+        (2**32 - 10, 2**32 + 40, null, 20, 100),
+        (null, 40, 7, 10, 14),
+        (5, null, 7, 20, 14),
+        (null, null, null, 10, -1),
+        (40, 30, null, 10, -1),  # left before it came
+        (40, 30, null, 20, -1),
+        (5, 5, null, 5, 0),
+    ]
+    ingress, egress, latency, version, expected = (
+        np.array(column, object) for column in zip(*rows, strict=True)
+    )
+    found = asymmetry.stayed(*(each.astype(np.uint64) for each in (ingress, egress, latency, version)), 2.0)
+    assert found.tolist() == expected.tolist()
+
+
 def test_no_hops_are_no_packets() -> None:
     none = ints()
     found, paths = asymmetry.packets(Hops(none, none, none, none, none), np.empty(0, np.uint64), none)
