@@ -5,8 +5,9 @@ queue. Every message picks its spine by ECMP. Truth is known: the clocks' offset
 link. Only what telemetry would show reaches the code that is tried: stamps in ticks, residences in ticks.
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,14 +15,17 @@ from numpy.typing import NDArray
 
 from streams.clock import asymmetry, attribution
 from streams.clock.asymmetry import Packets
+from streams.clock.misorder import bisect
 from tempotrace.chart import Chart, Curve
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 TICK_NS: Final = 8
 TIMES: Final = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0)
+SHARES: Final = (1.0, 0.5, 0.0)  # of messages whose own residence was reported
 FAULTLESS: Final = 0.2
 SWITCHES: Final = 3
+EXCHANGES: Final = 240  # two-way, in each period: ten for each pair of hosts on different leaves
 _OTHERS: Final = 12  # reported packets of others on each path in each period
 
 
@@ -96,7 +100,7 @@ def _legs(fabric: Fabric, sender: I64, receiver: I64, level: F64, rng: np.random
 def _measured(legs: Legs, rng: np.random.Generator) -> I64:
     """Residence as switches stamp it: ingress and egress, each in ticks of a clock with its own phase."""
     begin = rng.uniform(0, 1e6, legs.queue_ns.shape)
-    return (_ticks(begin + legs.queue_ns) - _ticks(begin)).sum(axis=1)
+    return np.asarray((_ticks(begin + legs.queue_ns) - _ticks(begin)).sum(axis=1), np.int64)
 
 
 def _reports(fabric: Fabric, level: F64, rng: np.random.Generator) -> Packets:
@@ -150,26 +154,48 @@ def correction(fabric: Fabric, exchanges: int, share: float, rng: np.random.Gene
     tick_sigma = TICK_NS / np.sqrt(12) * np.sqrt(4 + 4 * SWITCHES) / 2
     before_p95 = float(np.quantile(np.abs(plain - offset), 0.95))
     limit = max(0.05 * before_p95, float(np.quantile(half, 0.95)) + 2 * tick_sigma)
-    error = after.offset_ns - offset
-    left = np.abs(error - (travel[0] - travel[1]) / 2)
+    error = np.abs(after.offset_ns - offset)
+    left = np.abs(after.offset_ns - offset - (travel[0] - travel[1]) / 2)
     inside = left[after.corrected] <= after.bound_ns[after.corrected] + 5 * tick_sigma
-    after_p95 = float(np.quantile(np.abs(error), 0.95))
+
+    def p95(rows: NDArray[np.bool_]) -> float | None:
+        return float(np.quantile(error[rows], 0.95)) if rows.any() else None
+
+    matched = p95(after.matched)
     return {
-        "matched": float(after.matched.mean()),
-        "corrected": float(after.corrected.mean()),
+        "exchanges": exchanges,
+        "share_matched": share,
+        "both_ways_matched": float(after.matched.mean()),
         "before_p95_ns": before_p95,
-        "after_p95_ns": after_p95,
         "limit_ns": limit,
-        "within": after_p95 <= limit,
+        "matched_p95_ns": matched,
+        "matched_within": None if matched is None else matched <= limit,
+        "estimated_p95_ns": p95(~after.matched),
         "half_propagation_difference_p95_ns": float(np.quantile(half, 0.95)),
         "tick_sigma_ns": float(tick_sigma),
         "bound_holds": float(inside.mean()),
     }
 
 
+def binomial_lower(hits: int, trials: int, miss: float = 0.05) -> float:
+    """The exact (Clopper-Pearson) one-sided lower limit of a share: where P(≥ hits) is `miss`."""
+    if hits == 0:
+        return 0.0
+
+    def at_least(share: float) -> float:
+        logs = [
+            math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1)
+            + k * math.log(share) + (trials - k) * math.log1p(-share)
+            for k in range(hits, trials + 1)
+        ]  # fmt: skip
+        return math.fsum(math.exp(each) for each in logs)
+
+    return bisect(lambda share: at_least(share) - miss, 1e-12, 1 - 1e-12)
+
+
 def _messages(
     fabric: Fabric, exchanges: int, share: float, sigma_ns: float, rng: np.random.Generator
-) -> attribution.Messages:
+) -> attribution.Means:
     """Two periods of exchanges of random pairs, without a fault, as `attribution` is to see them."""
     propagation = rng.uniform(25, 500, fabric.links)
     level = np.full(fabric.links, sigma_ns)  # an exponential's standard deviation is its mean
@@ -183,16 +209,16 @@ def _messages(
         arrived = left + propagation[legs.links].sum(axis=1) + legs.queue_ns.sum(axis=1)
         arrived += clock[legs.receiver] - clock[legs.sender]
         delay = (_ticks(arrived) - _ticks(left)) - known.ns
-        # Ticks: two of the hosts', six of the switches'. Estimates: as wide as the others' range says (12 draws of a
-        # sum of three queues span about 3.3 of its σ).
-        ticks = TICK_NS * np.sqrt(8 / 12)
-        sigma = np.where(
-            known.matched, ticks, np.maximum(ticks, np.nanmean(known.bound_ns[~known.matched]) / 3.3)
-        )
+        ticks = TICK_NS * np.sqrt(8 / 12)  # two stamps of hosts, six of switches
         taken = np.zeros((len(delay), fabric.links), bool)
         taken[np.arange(len(delay))[:, None], legs.links] = True
-        parts.append((legs.sender, legs.receiver, taken, np.full(len(delay), now), delay, sigma))
-    return attribution.Messages(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        path = fabric.path(legs.sender, legs.receiver, legs.spine)
+        period = np.full(len(delay), now)
+        noise = np.hypot(ticks, known.spread_ns)
+        parts.append((legs.sender, legs.receiver, path, taken, period, delay, noise, known.shared_ns))
+    return attribution.means(
+        attribution.Messages(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+    )
 
 
 def blame(
@@ -223,10 +249,7 @@ def blame(
             late = plain.now & plain.link[:, link]
             for place, times in enumerate(TIMES):
                 delay = plain.delay_ns + times * sigma * late
-                faulty = attribution.Messages(
-                    plain.sender, plain.receiver, plain.link, plain.now, delay, plain.sigma_ns
-                )
-                found = attribution.blame(faulty, shape)
+                found = attribution.blame(replace(plain, delay_ns=delay), shape)
                 if found is None or not found.blamed:
                     silent[place] += 1
                 elif link in found.links:
@@ -242,11 +265,13 @@ def blame(
         "trials": trials,
         "faultless": faultless,
         "false_blame": false / max(1, faultless),
+        "false_blame_upper95": 1 - binomial_lower(faultless - false, faultless) if faultless else None,
         "queue_sigma_ns": sigma,
         "curve": [
             {
                 "times_queue_sigma": times,
                 "class_hit": hits[place] / tried,
+                "class_hit_lower95": binomial_lower(int(hits[place]), tried),
                 "wrong": wrong[place] / tried,
                 "silent": silent[place] / tried,
             }
@@ -260,7 +285,6 @@ def run(trials: int, rng: np.random.Generator, step: Callable[[], None]) -> dict
     """The result of `clock experiment asymmetry`; `step` is called after each trial, `3 × trials` times in all."""
     fabric = Fabric()
     shape = attribution.geometry(_messages(fabric, 300, 1.0, 2_000.0, rng), fabric.hosts)
-    classes = [[fabric.name(link) for link in links] for links in shape.classes]
     return {
         "fabric": {
             "leaves": fabric.leaves,
@@ -269,13 +293,19 @@ def run(trials: int, rng: np.random.Generator, step: Callable[[], None]) -> dict
             "links": fabric.links,
         },
         "simulated": True,
+        "exchanges_per_period": EXCHANGES,
         "tick_ns": TICK_NS,
         "published_class_hit": 0.991,
-        "correction": [
-            {"share_matched": share} | correction(fabric, 20_000, share, rng) for share in (1.0, 0.5, 0.0)
+        "correction": [correction(fabric, 20_000, share, rng) for share in SHARES],
+        "blame": [blame(fabric, trials, EXCHANGES, share, rng, step) for share in SHARES],
+        "classes": [
+            {
+                "links": [fabric.name(link) for link in links],
+                "size": len(links),
+                "why": attribution.why(links),
+            }
+            for links in shape.classes
         ],
-        "blame": [blame(fabric, trials, 56, share, rng, step) for share in (1.0, 0.5, 0.0)],
-        "classes": [{"links": links, "size": len(links)} for links in classes],
         "unjudged": [fabric.name(link) for link in shape.unjudged],
     }
 

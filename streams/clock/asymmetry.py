@@ -8,13 +8,15 @@ times the residence (10 ns in 100 µs at 100 ppm), and quanta.
 
 Routes differ: by ECMP the two directions, and two exchanges of one pair, may take other spines. So residence is
 matched to the very packet where a report of it exists. Elsewhere it is *estimated* from the packets that took the
-same path around that time: their median, with the range of theirs as the bound. That range holds the packet's own
-residence with probability (n − 1)/(n + 1), if the n others waited alike: a statistical statement, never a hard bound.
+same path around that time: their mean, so that averages stay unbiased, with their range as the bound. That range
+holds the packet's own residence with probability (n − 1)/(n + 1), if the n others waited alike: a statistical
+statement, never a hard bound. An estimate says little of one packet's queue; it removes what a path has in common.
 Fewer than `OTHERS_MIN` others: unknown, and the offset stays uncorrected and says so.
 
 Times are int64 ns, each on the clock that took it. Arrays of one call have equal length unless said otherwise.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +29,7 @@ F64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
 
 OTHERS_MIN: Final = 4
+NULL_U64: Final = np.uint64(2**64 - 1)
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,26 @@ class Hops:
     residence_ns: I64
 
 
+def stayed(ingress: U64, egress: U64, latency: U64, int_version: U64, tick_ns: float) -> I64:
+    """Residence in ns from the columns of family `int`, as widened to u64 with 2^64 − 1 for null; −1: unknown.
+
+    Egress − ingress, which wraps at 32 bits before INT 2.0 (`int_version` 20) and at 64 since; the hop latency that
+    the switch computed itself where either stamp is missing. `tick_ns`: length of the switch's unit.
+    """
+    stamped = (ingress != NULL_U64) & (egress != NULL_U64)
+    ticks = egress - ingress  # modulo 2^64
+    ticks = np.where(int_version == 20, ticks, ticks & np.uint64(2**32 - 1))
+    ticks = np.where(stamped, ticks, latency)
+    # A switch that stamps egress before ingress seems to keep a packet for most of the range of its counter.
+    half = np.where(stamped & (int_version == 20), np.uint64(2**63), np.uint64(2**31))
+    known = (stamped | (latency != NULL_U64)) & (ticks < half)
+    return np.where(known, np.rint(np.where(known, ticks, 0).astype(np.float64) * tick_ns), -1).astype(
+        np.int64
+    )
+
+
 def packets(hops: Hops, key: U64, time_ns: I64) -> tuple[Packets, list[tuple[int, ...]]]:
-    """Sums over each packet's hops; packets with a hop missing, repeated or without residence < 0 are left out.
+    """Sums over each packet's hops; packets with a hop missing or repeated, or a residence < 0, are left out.
 
     `key`, `time_ns`: one a packet. Gives the packets and the links of each path, by the number in `path`.
     """
@@ -63,8 +84,8 @@ def packets(hops: Hops, key: U64, time_ns: I64) -> tuple[Packets, list[tuple[int
     link, residence = hops.link[order], hops.residence_ns[order]
     paths: dict[tuple[int, ...], int] = {}
     kept: list[tuple[int, int, int]] = []
-    begins = np.flatnonzero(np.diff(report, prepend=report[:1] - 1)) if len(report) else np.empty(0, np.int64)
-    for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(report)], strict=True):
+    edges = [0, *(np.flatnonzero(np.diff(report)) + 1).tolist(), len(report)] if len(report) else []
+    for begin, end in itertools.pairwise(edges):
         whole = total[begin] == end - begin and (hop[begin:end] == np.arange(end - begin)).all()
         if whole and (residence[begin:end] >= 0).all():
             path = paths.setdefault(tuple(link[begin:end].tolist()), len(paths))
@@ -76,25 +97,31 @@ def packets(hops: Hops, key: U64, time_ns: I64) -> tuple[Packets, list[tuple[int
 
 @dataclass(frozen=True)
 class Residence:
-    """Of one direction of each exchange: ns (NaN unknown), a bound of its error (0 where matched), whether it is the
-    packet's own."""
+    """Of one direction of each exchange, NaN where unknown.
+
+    `bound_ns`: of its error, 0 where matched. `spread_ns`: standard deviation of one packet about the estimate;
+    `shared_ns`: of the estimate itself, an error that all have in common that were estimated from the same packets.
+    Both are 0 where the residence is the packet's own.
+    """
 
     ns: F64
     bound_ns: F64
+    spread_ns: F64
+    shared_ns: F64
     matched: Bool
 
 
 def residence(known: Packets, key: U64, path: I64, time_ns: I64, window_ns: int) -> Residence:
     """Residence of each message: its own where its key was reported, else from the packets of its path (−1: unknown
     path) within ± `window_ns`."""
-    ns, bound = np.full(len(key), np.nan), np.full(len(key), np.nan)
+    ns, bound, spread, shared = (np.full(len(key), np.nan) for _ in range(4))
     matched = np.zeros(len(key), bool)
     if len(known.key):
         order = np.argsort(known.key, kind="stable")
         place = np.minimum(np.searchsorted(known.key[order], key), len(order) - 1)
         matched = known.key[order][place] == key
         ns[matched] = known.residence_ns[order][place][matched]
-        bound[matched] = 0.0
+        bound[matched] = spread[matched] = shared[matched] = 0.0
     by_path = np.lexsort((known.time_ns, known.path))
     paths, times, waited = known.path[by_path], known.time_ns[by_path], known.residence_ns[by_path]
     for wanted in np.unique(path[~matched]).tolist():
@@ -102,15 +129,17 @@ def residence(known: Packets, key: U64, path: I64, time_ns: I64, window_ns: int)
         rows = np.flatnonzero(~matched & (path == wanted))
         begin = first + np.searchsorted(times[first:last], time_ns[rows] - window_ns, "left")
         end = first + np.searchsorted(times[first:last], time_ns[rows] + window_ns, "right")
-        cache: dict[tuple[int, int], tuple[float, float]] = {}
+        cache: dict[tuple[int, int], tuple[float, float, float, float]] = {}
         for row, low, high in zip(rows.tolist(), begin.tolist(), end.tolist(), strict=True):
             if high - low < OTHERS_MIN:
                 continue
             if (low, high) not in cache:
                 others = waited[low:high]
-                cache[low, high] = float(np.median(others)), float(np.ptp(others))
-            ns[row], bound[row] = cache[low, high]
-    return Residence(ns, bound, matched)
+                apart = float(np.std(others, ddof=1))
+                error = apart / float(np.sqrt(len(others)))
+                cache[low, high] = float(np.mean(others)), float(np.ptp(others)), apart, error
+            ns[row], bound[row], spread[row], shared[row] = cache[low, high]
+    return Residence(ns, bound, spread, shared, matched)
 
 
 def two_way(t1: I64, t2: I64, t3: I64, t4: I64) -> F64:

@@ -15,8 +15,10 @@ link's column is all that the data can say of it, so
 - the likeliest class is that whose column explains most of what is left, in standard deviations z. It is blamed if z
   passes the quantile at which the best of all classes would, without a fault, pass with probability `false_share`.
 
-Messages with matched and with estimated residence may be mixed: each has its own σ. One common factor of all σ is
-taken from the residuals, so that only their ratios matter.
+Messages of one path and period have equal columns, so their mean holds all that they say. Its σ has two parts: each
+message's own, which falls with their number, and the error of an estimated residence, which they share and which does
+not. (Counted as independent, it makes healthy links look guilty.) One common factor of all σ is taken from the
+residuals, so that only their ratios matter.
 """
 
 from dataclasses import dataclass
@@ -38,7 +40,22 @@ _GONE: Final = 1e-6  # share of a column that counts as nothing
 @dataclass(frozen=True)
 class Messages:
     """One-way messages. `link[i, l]`: message i took directed link l. `now`: of the period judged, not the reference.
-    `delay_ns`: arrival − departure − residence, across two clocks. `sigma_ns` > 0: its noise."""
+    `path`: a number for its route. `delay_ns`: arrival − departure − residence, across two clocks. `sigma_ns` > 0:
+    its own noise. `shared_ns` ≥ 0: noise that it shares with those of its path and period (0: residence matched)."""
+
+    sender: I64
+    receiver: I64
+    path: I64
+    link: Bool
+    now: Bool
+    delay_ns: F64
+    sigma_ns: F64
+    shared_ns: F64
+
+
+@dataclass(frozen=True)
+class Means:
+    """Messages of one path, period and kind (matched or not) as one row each; `sigma_ns` of the mean."""
 
     sender: I64
     receiver: I64
@@ -46,6 +63,19 @@ class Messages:
     now: Bool
     delay_ns: F64
     sigma_ns: F64
+
+
+def means(messages: Messages) -> Means:
+    """One row for all messages that could only say the same."""
+    kind = (messages.path * 2 + messages.now) * 2 + (messages.shared_ns > 0)
+    _, first, group = np.unique(kind, return_index=True, return_inverse=True)
+    count = np.bincount(group).astype(np.float64)
+    own = np.bincount(group, messages.sigma_ns**2) / count**2
+    shared = np.bincount(group, messages.shared_ns**2) / count
+    return Means(
+        messages.sender[first], messages.receiver[first], messages.link[first], messages.now[first],
+        np.bincount(group, messages.delay_ns) / count, np.sqrt(own + shared),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,17 +100,18 @@ class Blame:
     z: float
     blamed: bool
 
-    def why(self) -> str:
-        """Why the class has more than one link."""
-        if len(self.links) == 1:
-            return "one link: no clock offset and no other link could look the same"
-        return (
-            f"{len(self.links)} links: a change of the clock offsets of the hosts behind them makes a delay on one look "
-            "like the same delay on another"
-        )
+
+def why(links: tuple[int, ...]) -> str:
+    """Why a class has these links and no fewer."""
+    if len(links) == 1:
+        return "one link: no other link, and no clock's offset, could look the same"
+    return (
+        "a change of the clock offset of a host behind them makes a delay on one of these links look like the same "
+        "delay on another"
+    )
 
 
-def geometry(messages: Messages, hosts: int) -> Geometry:
+def geometry(messages: Means, hosts: int) -> Geometry:
     """Project out links' propagation and hosts' offsets in both periods; group what is left."""
     rows = np.arange(len(messages.sender))
     weight = 1.0 / messages.sigma_ns
@@ -112,7 +143,7 @@ def geometry(messages: Messages, hosts: int) -> Geometry:
     )  # fmt: skip
 
 
-def blame(messages: Messages, shape: Geometry, false_share: float = FALSE_SHARE) -> Blame | None:
+def blame(messages: Means, shape: Geometry, false_share: float = FALSE_SHARE) -> Blame | None:
     """The likeliest class; None where the messages can judge no link."""
     if not shape.classes or shape.freedom < 3:
         return None

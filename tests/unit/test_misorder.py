@@ -17,6 +17,7 @@ from streams.clock.misorder import Errors, Gaps
 from tempotrace import misorder_cases
 from tempotrace.cli import run
 from tempotrace.clockwork import seeded
+from tests.paths import REPO
 
 sigmas = st.floats(0.05, 20.0)
 errors_of = st.builds(
@@ -206,3 +207,26 @@ def test_the_plot(tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str
 def test_a_plot_of_another_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["clock", "experiment", "misorder", "--json", "--plot", "curves.gif"]) == 2
     assert "must end in .png or .html" in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_the_words_say_what_the_formulae_give() -> None:
+    words = (REPO / "docs" / "theory.md").read_text()
+    names = ("gauss", "laplace", "student_5", "student_3")
+    for row in misorder_cases.needed():
+        share = f"1e-{round(-math.log10(row['share']))}"
+        assert f"| {share} | " + " | ".join(f"{row[name]:.2f}" for name in names) + " |" in words
+    for row in misorder_cases.quality():
+        if row["share"] == 1e-6:
+            gap = "1 ms" if row["gap_ns"] == 1_000_000 else f"{row['gap_ns'] / 1000:g} µs"
+            assert f"| {gap} | " + " | ".join(f"{row[name]:,.0f}" for name in names) + " |" in words
+    gauss, named = Errors("gauss", 1, 1), {"fixed": "one fixed gap", "lognormal": "log-normal"}
+    for law in misorder.GAP_LAWS:
+        found = misorder.persistent(gauss, misorder_cases.wan_gaps(law))
+        again = f"{100 * found.again:.4g} %" if law == "fixed" else f"{100 * found.again:.2f} %"
+        assert f"| {named.get(law, law)} | {100 * found.deviation:.2f} points | {again} |" in words
+    ratios = [
+        next(case for case in misorder_cases.cases() if case.name.startswith(f"LAN, Gauss, {law}")).notes
+        for law in ("one fixed", "exponential", "log-normal")
+    ]
+    shown = [f"{each['sigma_lan_over_wan']:.3f}" for each in ratios]
+    assert "| 11.3 %, LAN | *fitted*: σ_LAN/σ_WAN {} | *fitted*: {} | *fitted*: {} |".format(*shown) in words
