@@ -92,8 +92,10 @@ def test_addresses_by_the_connection_manager_then_nccls_log_then_the_only_gid() 
     found = join([twice, host("b", 2, B)], sport_of)
     assert found.flows == []
     assert "has 2 GIDs: 10.0.0.1, 10.0.0.9" in found.ambiguous[0].why
-    line = "a:100:456 [0] NCCL INFO NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 17 mtu 5 "
+    line = (
+        "a:100:456 [0] NCCL INFO NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 17 mtu 5 "
         "GID 3 (0/900000AFFFF0000) fifoRkey=0x1\n"
+    )
     logged = host("a", 1, A, gids=rdma.gids(two, "a"), nccl=rdma.nccl_pairs(line))
     assert by_source(join([logged, host("b", 2, B)], sport_of).flows)["10.0.0.9"].how == (
         "NCCL's log, the port's only GID"
