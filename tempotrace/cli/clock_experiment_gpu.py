@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 
 def gpu_map(
-    maps: Annotated[int, typer.Option("--maps", metavar="N", min=12, help="Independent maps.")] = 10_200,
+    maps: Annotated[int, typer.Option("--maps", metavar="N", min=20, help="Independent maps.")] = 10_200,
     events: Annotated[int, typer.Option("--events", metavar="N", min=10, help="Events of each map.")] = 1_000,
     wander: Annotated[
         float,
