@@ -221,6 +221,12 @@ FAMILIES: dict[str, tuple[Column, ...]] = {
         Column("job", "<u2", "string", "job that owns the flow"),
         Column("rank_src", "<i4", "rank", "sending rank"),
         Column("rank_dst", "<i4", "rank", "receiving rank"),
+        Column("netdev", "<u2", "string", "network interface that the flow leaves its host by"),
+        Column(
+            "ports", "<u2", "string", "physical ports of the host, one of which carries it, joined by commas"
+        ),
+        Column("vlan", "<u2", "1", "VLAN that the flow is tagged with"),
+        Column("vrf", "<u2", "string", "VRF that it is routed in"),
         Column("hop", "u1", "1", "place on the path, 0 nearest the source"),
         Column("hops", "u1", "1", "half-links of the path, over all its branches"),
         Column("share", "<f8", "1", "share of the flow on this half-link"),

@@ -284,6 +284,10 @@ class HostFlow:
     src_host: str = ""
     dst_host: str = ""
     device: str = ""  # of the sender, with its port
+    netdev: str = ""
+    ports: tuple[str, ...] = ()  # of the sender, one of which carries the flow
+    vlan: int | None = None
+    vrf: str = ""
     job: str = ""
     rank_src: int | None = None
     rank_dst: int | None = None

@@ -14,7 +14,7 @@ import yaml
 from producers.fabric import counters, hashes, infiniband, routes, routes_text, topology
 from producers.fabric.rows import FabricReport, Reading
 from producers.fabric.shell import Target
-from producers.host import rdma, roce
+from producers.host import netdevs, rdma, roce
 from producers.host.flows import Captured, Found, Host, join, of_capture, stated
 from schemas.errors import MalformedInput, Usage
 from schemas.network import FlowKey, HalfLink, HostFlow, LidTable, RouteTable, Topology
@@ -180,22 +180,21 @@ def sport_of(local: int, remote: int) -> int:
     return int(sport_of_qpns(np.array([local]), np.array([remote]))[0])
 
 
-_PARTS = ("qp.txt", "cm_id.txt", "gids.txt", "ss.txt")
+_PARTS = ("qp.txt", "cm_id.txt", "gids.txt", "link.txt", "link.json", "ss.txt", "nccl.log")
 
 
 def read_hosts(folder: Path, captures: Sequence[Captured]) -> Found:
     """Flows of hosts: a folder with one folder a host, which holds what commands printed there.
 
-    `qp.txt` (rdma resource show qp), `cm_id.txt`, `gids.txt` (show_gids), `ss.txt` (ss -tunpi), `nccl.log`, and
-    `PID.environ` (/proc/PID/environ) for each process; whatever is there is used.
+    `qp.txt` (rdma resource show qp), `cm_id.txt`, `gids.txt` (show_gids), `link.txt` (rdma link), `link.json`
+    (ip -d -j link), `ss.txt` (ss -tunpi), `nccl.log`, and `PID.environ` (/proc/PID/environ) for each process;
+    whatever is there is used.
     """
     hosts = []
     for place in sorted(folder.iterdir()) if folder.is_dir() else []:
         if not place.is_dir():
             continue
-        text = {
-            name: content(place / name) if (place / name).exists() else "" for name in (*_PARTS, "nccl.log")
-        }
+        text = {name: content(place / name) if (place / name).exists() else "" for name in _PARTS}
         owners = {}
         for environ in sorted(place.glob("*.environ")):
             if environ.stem.isdecimal():
@@ -207,6 +206,7 @@ def read_hosts(folder: Path, captures: Sequence[Captured]) -> Found:
                 place.name, rdma.queue_pairs(text["qp.txt"], at), rdma.cm_ids(text["cm_id.txt"], at),
                 rdma.gids(text["gids.txt"], at), rdma.nccl_pairs(text["nccl.log"]),
                 rdma.sockets(text["ss.txt"], at), owners,
+                netdevs.netdevs(text["link.json"], at) if text["link.json"] else {}, rdma.netdevs(text["link.txt"]),
             )
         )  # fmt: skip
     if not hosts:

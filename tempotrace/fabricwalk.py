@@ -26,11 +26,18 @@ class Known:
     lag: dict[str, list[Choice]] = field(default_factory=dict)
 
 
-def network(inputs: Inputs) -> Network:
-    """What walks need, without models yet. Addresses given count before those learned from tables."""
-    assert inputs.topology is not None
-    learned = learned_addresses(inputs.topology, inputs.tables)
-    return Network(inputs.topology, inputs.tables, learned | inputs.addresses)
+def network(inputs: Inputs, flows: Iterable[HostFlow]) -> Network:
+    """What walks need, without models yet. Addresses given count before those that hosts told with their flows, and
+    these before those learned from tables."""
+    topology = inputs.topology
+    assert topology is not None
+    told = {}
+    for flow in flows:
+        if flow.src_host and topology.ports(flow.src_host):
+            port = flow.ports[0] if len(flow.ports) == 1 else ""
+            told[flow.key.src] = (flow.src_host, port)
+    learned = learned_addresses(topology, inputs.tables)
+    return Network(topology, inputs.tables, learned | told | inputs.addresses)
 
 
 def read_exact(path: FilePath) -> dict[Question, Answer]:

@@ -2,7 +2,7 @@
 
 from ipaddress import ip_network
 
-from schemas.network import HashSettings, NextHop, Route, RouteTable, Topology, cable, topology
+from schemas.network import HalfLink, HashSettings, NextHop, Route, RouteTable, Topology, cable, topology
 from streams.paths.walk import Network, learned_addresses
 
 
@@ -15,7 +15,7 @@ def leaf_spine(
     hashing: HashSettings | None = None,
 ) -> Network:
     """Host `hL.H` has 10.L.0.(H+1) behind `leafL:host<H>`; each leaf has `lag` cables to each spine, in a LAG."""
-    links = []
+    links: list[HalfLink] = []
     for leaf in range(leaves):
         for host in range(hosts):
             links += cable(f"leaf{leaf}", f"host{host}", f"h{leaf}.{host}", "eth0", 400e9)

@@ -127,7 +127,8 @@ def flow_row(flow: HostFlow, at_ns: int, draft: Draft, source: Source) -> None:
         source, at_ns, kind=FabricKind.FLOW, entity=flow.src_host or key.src, name=flow.how or "listed",
         flow=number_of(key), src=key.src, dst=key.dst, sport=key.sport if known else None, dport=key.dport,
         protocol=key.protocol, qpn=key.qpn or None, sport_source=flow.sport_source, job=flow.job or None,
-        rank_src=flow.rank_src, rank_dst=flow.rank_dst, tx_bytes=flow.bytes,
+        rank_src=flow.rank_src, rank_dst=flow.rank_dst, tx_bytes=flow.bytes, netdev=flow.netdev or None,
+        ports=",".join(flow.ports) or None, vlan=flow.vlan, vrf=flow.vrf or None,
     )  # fmt: skip
 
 

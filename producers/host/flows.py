@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from producers.host.netdevs import Netdev
 from producers.host.rdma import CmId, Gid, NcclPair, QueuePair, Socket, psn_distance
 from schemas.codes import SportSource
 from schemas.network import FlowKey, HostFlow
@@ -22,7 +23,7 @@ PSN_NEAR: Final = 1 << 16  # packets between two hosts' readings: 16 M packets/s
 
 @dataclass(frozen=True)
 class Host:
-    """All that one host said. `owners`: job and rank by process; `vrfs` and `bonds` by network interface."""
+    """All that one host said. `owners`: job and rank by process; `netdevs` by interface."""
 
     name: str
     queue_pairs: Sequence[QueuePair] = ()
@@ -31,6 +32,8 @@ class Host:
     nccl: Sequence[NcclPair] = ()
     sockets: Sequence[Socket] = ()
     owners: Mapping[int, tuple[str, int | None]] = field(default_factory=dict)
+    netdevs: Mapping[str, Netdev] = field(default_factory=dict)
+    netdev_of: Mapping[tuple[str, int], str] = field(default_factory=dict)  # (device, port) -> interface
 
 
 @dataclass(frozen=True)
@@ -172,11 +175,21 @@ def _flow(
         sport, known = sport_of(end.pair.lqpn, remote), SportSource.FORMULA
     job, rank = _owner(hosts[end.host], end.pair.pid)
     _, rank_dst = _owner(hosts[peer.host], peer.pair.pid)
+    netdev = _netdev_of(hosts[end.host], end.pair, src)
+    below = hosts[end.host].netdevs.get(netdev, Netdev(()))
     return HostFlow(
         FlowKey(src, dst, UDP, sport, ROCE_PORT, remote), known, end.host, peer.host,
-        f"{end.pair.device}/{end.pair.port}", job, rank, rank_dst, total, how_src if how_src == how_dst else
-        f"{how_src}, {how_dst}",
+        f"{end.pair.device}/{end.pair.port}", netdev, below.ports, below.vlan, below.vrf, job, rank, rank_dst, total,
+        how_src if how_src == how_dst else f"{how_src}, {how_dst}",
     )  # fmt: skip
+
+
+def _netdev_of(host: Host, pair: QueuePair, src: str) -> str:
+    """The interface of a queue pair: by the GID that its address is, else the one of its port; "" if unknown."""
+    for gid in host.gids:
+        if (gid.device, gid.address) == (pair.device, src) and gid.version != "v1" and gid.netdev:
+            return gid.netdev
+    return host.netdev_of.get((pair.device, pair.port), "")
 
 
 def _without_refuted(
@@ -241,8 +254,9 @@ def _of_socket(host: Host, socket: Socket, hosts: Sequence[Host]) -> HostFlow:
                 other, rank_dst = peer.name, _owner(peer, theirs.pid)[1]
     key = FlowKey(socket.src[0], socket.dst[0], socket.protocol, socket.src[1], socket.dst[1])
     return HostFlow(
-        key, SportSource.CAPTURED, host.name, other or "", "", job, rank, rank_dst, socket.bytes_sent, "ss"
-    )
+        key, SportSource.CAPTURED, host.name, other or "", job=job, rank_src=rank, rank_dst=rank_dst,
+        bytes=socket.bytes_sent, how="ss",
+    )  # fmt: skip
 
 
 def of_capture(captured: Sequence[Captured]) -> list[HostFlow]:

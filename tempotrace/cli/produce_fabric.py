@@ -270,7 +270,10 @@ def _walk(
         raise Usage("--walk needs tables: --routes, --lfts or --ssh")
     answers = fabricwalk.read_exact(exact) if exact is not None else {}
     net = replace(
-        fabricwalk.network(inputs), answers=answers, unreached=unreached, inconsistent=frozenset(inconsistent)
+        fabricwalk.network(inputs, listed),
+        answers=answers,
+        unreached=unreached,
+        inconsistent=frozenset(inconsistent),
     )
     known = fabricwalk.known_choices(net, observed, answers)
     ecmp, lag = (None if text is None else parse_model(text) for text in models)

@@ -58,7 +58,8 @@ LFTS = """Unicast lids [0x0-0x18] of switch DR path slid 0; dlid 0; 0,5 guid 0x0
 def test_cables_lids_and_tables() -> None:
     found, names = infiniband.discovered(LISTING, "f")
     leaf = "MF0;leaf:MQM8700/U1"
-    assert (found.switches, found.hosts) == ({leaf}, {"node-a mlx5_0", "node-b mlx5_0"})
+    assert found.switches == {leaf}
+    assert found.hosts == {"node-a mlx5_0", "node-b mlx5_0"}
     assert found.lids == {
         6: (leaf, "0"),
         20: ("node-a mlx5_0", "1"),

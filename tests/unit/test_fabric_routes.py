@@ -5,7 +5,7 @@ from typing import Any
 
 from producers.fabric import hashes, routes
 from producers.report import Report
-from schemas.network import NextHop, Route, RouteTable
+from schemas.network import NextHop, Route, RouteTable, prefix
 from tests.paths import shared_data
 
 Hop = tuple[str | None, str | None, int, str]
@@ -95,8 +95,8 @@ def test_gateways_that_lead_to_each_other_end() -> None:
         "sw",
         {
             "default": (
-                Route(routes.prefix("10.1.0.0/16"), (NextHop("10.2.0.1"),)),
-                Route(routes.prefix("10.2.0.0/16"), (NextHop("10.1.0.1"),)),
+                Route(prefix("10.1.0.0/16"), (NextHop("10.2.0.1"),)),
+                Route(prefix("10.2.0.0/16"), (NextHop("10.1.0.1"),)),
             )
         },
     )

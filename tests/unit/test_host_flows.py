@@ -1,11 +1,13 @@
 """Flows of hosts: queue pairs joined across hosts, addresses, ports and owners, and what stays ambiguous."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from producers.host import rdma, roce
 from producers.host.flows import Captured, Host, join, of_capture
+from producers.host.netdevs import Netdev, netdevs
 from producers.report import Report
 from schemas.codes import SportSource
 from schemas.errors import MalformedInput
@@ -184,3 +186,34 @@ def test_roce_in_a_capture(tmp_path: Path) -> None:
     assert {f.key.sport: f.sport_source for f in alone} == {
         50001: SportSource.CAPTURED, 50002: SportSource.CAPTURED, 0: SportSource.UNKNOWN,
     }  # fmt: skip
+
+
+def link(
+    name: str, kind: str = "", data: dict[str, object] | None = None, **more: object
+) -> dict[str, object]:
+    info = {"linkinfo": {"info_kind": kind, "info_data": data or {}}} if kind else {}
+    return {"ifname": name, "operstate": "UP", **info, **more}
+
+
+def test_the_ports_behind_an_interface_its_vlan_and_its_vrf() -> None:
+    links = [
+        link("eth0", master="bond0"),
+        link("eth1", master="bond0"),
+        link("eth2", master="bond0", operstate="DOWN"),
+        link("bond0", "bond", {"mode": "802.3ad"}),
+        link("bond0.100", "vlan", {"id": 100}, link="bond0", master="blue"),
+        link("blue", "vrf", {"table": 10}),
+        link("eth8", master="bond1"),
+        link("eth9", master="bond1"),
+        link("bond1", "bond", {"mode": "active-backup", "active_slave": "eth9"}),
+    ]
+    found = netdevs(json.dumps(links), "f")
+    assert found["bond0.100"] == Netdev(("eth0", "eth1"), 100, "blue")
+    assert found["bond1"] == Netdev(("eth9",))
+    assert found["eth2"] == Netdev(("eth2",))
+    with pytest.raises(MalformedInput, match="ip -d -j link"):
+        netdevs("1: lo: <LOOPBACK>", "f")
+    table = gid(1).replace("v2\teth0", "v2\tbond0.100")
+    one = host("a", 1, A, gids=rdma.gids(table, "a"), netdevs=found)
+    flow = by_source(join([one, host("b", 2, B)], sport_of).flows)["10.0.0.1"]
+    assert (flow.netdev, flow.ports, flow.vlan, flow.vrf) == ("bond0.100", ("eth0", "eth1"), 100, "blue")
