@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from schemas.time import format_ns
+from tempotrace.cli import clock_coverage
 from tempotrace.cli.options import Json, emit
 
 app = typer.Typer(help="Check clock logs; experiments on order.")
@@ -76,3 +77,6 @@ def _show(result: dict[str, Any]) -> None:
 
 def _amount(value: int | None) -> str:
     return "unknown" if value is None else format_ns(value)
+
+
+clock_coverage.register(app)
