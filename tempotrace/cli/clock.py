@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from schemas.time import format_ns
-from tempotrace.cli import clock_experiment
+from tempotrace.cli import clock_coverage, clock_experiment
 from tempotrace.cli.options import Json, emit
 from tempotrace.cli.options import console as plain_console
 
@@ -78,3 +78,6 @@ def _show(result: dict[str, Any]) -> None:
 
 def _amount(value: int | None) -> str:
     return "unknown" if value is None else format_ns(value)
+
+
+clock_coverage.register(app)
