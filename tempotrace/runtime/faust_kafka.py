@@ -10,7 +10,7 @@ topics    never made by Faust: they are there before anything starts
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 import faust
@@ -28,11 +28,15 @@ COMMIT_SECONDS: Final = 0.5
 
 @dataclass
 class _Place:
-    """One partition of the input. Offsets are of the records that come next."""
+    """One partition of the input: the offset that is read next, and those of records still to be worked on."""
 
-    at: int  # to be worked on: all before it is done
-    read: int  # to be read
-    handed: int = 0  # after the last record that was read
+    read: int
+    waiting: set[int] = field(default_factory=set)
+
+    @property
+    def at(self) -> int:
+        """All before it is done."""
+        return min(self.waiting, default=self.read)
 
 
 class Progress:
@@ -50,17 +54,11 @@ class Progress:
             self._places.clear()
 
     def read(self, partition: int, position: int, offsets: Iterable[int]) -> None:
-        """These records were read, after which the client stands at `position`."""
-        handed = [*offsets]
+        """These records were read, perhaps again, after which the client stands at `position`."""
         with self._lock:
-            place = self._places.get(partition)
-            if place is None:
-                place = self._places[partition] = _Place(handed[0] if handed else position, position)
+            place = self._places.setdefault(partition, _Place(position))
             place.read = position
-            if handed:
-                place.handed = handed[-1] + 1
-            if place.at >= place.handed:
-                place.at = position
+            place.waiting.update(offsets)
         self._changed()
 
     def done(self, partition: int, offset: int) -> None:
@@ -68,7 +66,7 @@ class Progress:
         with self._lock:
             place = self._places.get(partition)
             if place is not None:
-                place.at = place.read if offset + 1 >= place.handed else offset + 1
+                place.waiting.discard(offset)
         self._changed()
 
     def positions(self) -> dict[int, int]:
@@ -110,6 +108,21 @@ class _Thread(driver.AIOKafkaConsumerThread):
 class _Consumer(driver.Consumer):
     def _new_consumer_thread(self) -> _Thread:
         return _Thread(self, loop=self.loop, beacon=self.beacon)
+
+    def _filter_committable_offsets(self, tps: Iterable[Any]) -> dict[Any, int]:
+        """What Faust commits next: up to where all is done, rather than its own count of acknowledged records.
+
+        That count takes markers for gaps, and commits one run of records a time.
+        """
+        progress: Progress = self.app.progress  # type: ignore[attr-defined]
+        at = progress.positions()
+        return {
+            tp: at[tp.partition]
+            for tp in self.assignment()
+            if tp.topic == progress.topic
+            and tp.partition in at
+            and at[tp.partition] > (self._committed_offset[tp] or 0)
+        }
 
 
 class _Producer(driver.Producer):

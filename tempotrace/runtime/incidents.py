@@ -183,14 +183,13 @@ class Service:
         self.keeper.dealt()
 
     async def _agent(self, stream: Any) -> AsyncIterator[None]:
-        # Faust takes a record for done when its agent fails or is cancelled; so each is acknowledged by hand.
+        # Faust acknowledges a record even where its agent fails or is cancelled; what is done is told by hand.
         async for event in stream.noack().events():
             try:
                 await self.keeper.take(event.message)
             except Exception as error:
                 self.app.fail(error)
                 await asyncio.Event().wait()  # until the service is stopped
-            event.ack()
             self.app.progress.done(event.message.partition, event.message.offset)
             yield
 

@@ -263,7 +263,11 @@ def test_lost_findings_stop_it_unless_accepted(service: Service, kafka: Kafka) -
     _, err, code = service.stages.finish(service.start("--drain"))
     assert code == 1
     assert "findings/0: offsets 3 to 6 are gone, the log begins at 7" in err
-    assert service.drain("--accept-loss")["findings_in"] == 3
+    counted = service.drain("--accept-loss")
+    # From an offset that is gone Faust may begin twice: what it reads again changes nothing.
+    assert counted["findings_in"] - counted["findings_skipped"] == 3
+    assert counted["incidents_updated"] == 3
+    assert service.drain()["findings_in"] == 0
     letters = [read(DeadLetter, decode_record(value)) for value in service.stages.read("deadletter")[0]]
     assert [each.reason for each in letters] == ["lost_input"]
 

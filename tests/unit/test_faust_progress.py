@@ -9,9 +9,9 @@ def test_records_and_markers() -> None:
     progress.read(0, 4, [])
     assert progress.positions() == {0: 4}
     progress.read(0, 9, [5, 7])  # markers at 4, 6 and 8
-    assert progress.positions() == {0: 4}
+    assert progress.positions() == {0: 5}
     progress.done(0, 5)
-    assert progress.positions() == {0: 6}
+    assert progress.positions() == {0: 7}
     progress.done(0, 7)
     assert progress.positions() == {0: 9}
     progress.read(0, 12, [])  # an aborted tail
@@ -41,3 +41,16 @@ def test_another_deal_of_partitions() -> None:
     assert progress.positions() == {}
     progress.read(1, 5, [4])
     assert progress.positions() == {1: 4}
+
+
+def test_records_that_were_dropped_and_read_again() -> None:
+    """Faust drops what it has read when partitions are dealt, and reads from the committed offset again."""
+    progress = Progress("findings", lambda: None)
+    progress.read(0, 9, [7, 8])
+    progress.done(0, 8)
+    assert progress.positions() == {0: 7}
+    progress.read(0, 10, [7, 8, 9])
+    progress.done(0, 7)
+    progress.done(0, 8)
+    progress.done(0, 9)
+    assert progress.positions() == {0: 10}
