@@ -48,11 +48,8 @@ def test_residence_from_the_columns_of_reports() -> None:
         (40, 30, null, 20, -1),
         (5, 5, null, 5, 0),
     ]
-    ingress, egress, latency, version, expected = (
-        np.array(column, object) for column in zip(*rows, strict=True)
-    )
-    found = asymmetry.stayed(*(each.astype(np.uint64) for each in (ingress, egress, latency, version)), 2.0)
-    assert found.tolist() == expected.tolist()
+    ingress, egress, latency, version = (np.array([row[k] for row in rows], np.uint64) for k in range(4))
+    assert asymmetry.stayed(ingress, egress, latency, version, 2.0).tolist() == [row[4] for row in rows]
 
 
 def test_no_hops_are_no_packets() -> None:
