@@ -31,7 +31,12 @@ F64 = NDArray[np.float64]
 EPSILON: Final = 1e-4
 MARGIN: Final = 0.15
 BLOCK: Final = 1_000  # samples
-RUNGS: Final = ((10, 1), (25, 2), (50, 3), (100, 6))  # (full blocks of history, rank): rank / (n + 1) ≤ EPSILON
+RUNGS: Final = (
+    (10, 1),
+    (25, 2),
+    (50, 3),
+    (100, 6),
+)  # (full blocks of history, rank): rank / (n + 1) ≤ EPSILON
 BLOCKS: Final = RUNGS[-1][0]
 RANKS: Final = RUNGS[-1][1] + 1
 SAMPLES_MIN: Final = RUNGS[0][0] * BLOCK  # 9,999 would do

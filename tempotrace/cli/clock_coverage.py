@@ -28,7 +28,9 @@ def coverage(
     ] = 0.2,
     netns: Annotated[
         Path | None,
-        typer.Option("--netns", metavar="DIR", help="Measured exchanges: a folder with idle/ and congested/."),
+        typer.Option(
+            "--netns", metavar="DIR", help="Measured exchanges: a folder with idle/ and congested/."
+        ),
     ] = None,
     paths: Annotated[int, typer.Option("--paths", min=1, help="Hidden paths on each measured series.")] = 100,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 1,

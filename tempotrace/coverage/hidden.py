@@ -88,7 +88,9 @@ class HiddenPath:
         announced = bool(rng.random() < 0.5)
         step_s = float(rng.uniform(0.25, 0.75)) * span_s
         rates, phases = rng.uniform(-RATE_PPB, RATE_PPB, 2), rng.uniform(0, 2 * math.pi, 2)
-        first = cls(step_s, announced, (float(rng.uniform(-1e6, 1e6)), 0.0), (rates[0], 0.0), (phases[0], 0.0))
+        first = cls(
+            step_s, announced, (float(rng.uniform(-1e6, 1e6)), 0.0), (rates[0], 0.0), (phases[0], 0.0)
+        )
         low, high = SMALL_NS if announced else LARGE_NS
         size = float(np.exp(rng.uniform(math.log(low), math.log(high)))) * (1 if rng.random() < 0.5 else -1)
         level = float(first._part(np.array([step_s]), 0)[0]) + size
@@ -237,5 +239,7 @@ def run(folder: Path, paths: int, rng: np.random.Generator) -> dict[str, Any]:
         "coverage_limit": bootstrap_limit(missed, rng),
         "mode": "statistical" if statistical else "hard",
         "why": f"{statistical} of {len(missed)} event times have {SAMPLES_MIN} calibration points of their epoch",
-        "holds": bool(not missed.any() and not any(r["wider_than_hull"] + r["wider_than_bracket"] for r in rows)),
+        "holds": bool(
+            not missed.any() and not any(r["wider_than_hull"] + r["wider_than_bracket"] for r in rows)
+        ),
     }

@@ -126,7 +126,17 @@ def test_sql_from_stdin(
     assert json.loads(capsys.readouterr().out)["rows"] == [{"text": "x"}]
 
 
-@pytest.mark.parametrize("query", ["SELEC", "SELECT nope FROM events", "CREATE TABLE t AS SELECT 1", "DROP VIEW edges", "SELECT 1; SELECT 2", ""])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELEC",
+        "SELECT nope FROM events",
+        "CREATE TABLE t AS SELECT 1",
+        "DROP VIEW edges",
+        "SELECT 1; SELECT 2",
+        "",
+    ],
+)
 def test_sql_that_cannot_be_answered(lake: Path, query: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["sql", query, "--lake", str(lake)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
