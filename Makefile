@@ -1,4 +1,5 @@
-# One command each; `make help` lists them. Everything lands in this folder (.venv, .tempotrace), nothing elsewhere.
+# One command each; `make help` lists them. All lands in this folder (.venv, .tempotrace, lake), but for the caches of
+# pip and Maven and what setup.sh says that it installs by apt.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -50,5 +51,5 @@ tidiness: setup
 lock: ## write requirements.txt again from pyproject.toml (needs the package index)
 	@deploy/lock.sh
 
-clean: ## remove the environment and all local state
+clean: ## remove the environment, the broker and all local state; lakes stay
 	@rm -rf .venv .tempotrace build *.egg-info

@@ -36,14 +36,6 @@ def utc_to_tai(utc_ns: I64) -> I64:
     return utc_ns + _OFFSETS[np.searchsorted(_STARTS, utc_ns, side="right")] * NS
 
 
-def tai_to_utc(tai_ns: int) -> int:
-    """ns TAI as Unix time in ns. Within an inserted leap second the UTC second repeats."""
-    for start, offset in reversed(LEAPS):
-        if tai_ns >= (start + offset) * NS:
-            return tai_ns - offset * NS
-    return tai_ns
-
-
 def append_to_tai(append_ms: int) -> int:
     """Broker append time (Unix ms) as ns TAI."""
     return int(utc_to_tai(np.int64(append_ms * 1_000_000)))  # type: ignore[arg-type]  # 0-d works

@@ -28,9 +28,6 @@ from streams.kernels.rows import raise_windows
 
 STRINGS_MAX = 200_000  # texts kept before those no longer used are forgotten
 CLOCKS_MAX = 20_000
-LATE_ROWS_MAX = (
-    60_000  # in one record: each may need a source entry of its own, and those are numbered by u16
-)
 Count = Callable[..., None]
 
 

@@ -95,11 +95,6 @@ class _Layer:
     share: F64
 
 
-def used_links(groups: Groups, entries: Entries) -> I64:
-    """Links that carry anything, for fabrics known from their flows alone."""
-    return np.unique(groups.link[entries.slot])
-
-
 def layer_entries(groups: Groups, entries: Entries, layer: int) -> _Layer | None:
     """The entries of a layer's groups that have a choice and carry flows; None if there are none."""
     if not ((groups.layer == layer) & (groups.size > 1)).any():

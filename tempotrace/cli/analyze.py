@@ -9,10 +9,11 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from schemas.time import format_ns, parse_duration_ns
+from schemas.time import format_ns
 from tempotrace.analyze import analyze as run
 from tempotrace.cli.options import DEFAULT_TENANT, Json, Tenant, emit
 from tempotrace.cli.options import console as plain_console
+from tempotrace.cli.produce_gpu import clock_bound_ns as bound_ns
 from tempotrace.cli.produce_gpu import clock_offsets_ns
 from tempotrace.inputs import Choices
 
@@ -52,7 +53,7 @@ def analyze(
         tenant=tenant,
         scope=scope,
         host=host,
-        clock_bound_ns=None if clock_bound is None else parse_duration_ns(clock_bound),
+        clock_bound_ns=None if clock_bound is None else bound_ns(clock_bound),
         clock_offset_ns=clock_offsets_ns(clock_offset or []),
     )
     console = Console(stderr=True)

@@ -17,8 +17,6 @@ from tempotrace.settings import Settings
 
 app = typer.Typer(help="Run a stage until stopped, or with --drain to the end of the log.")
 
-stream_incidents.register(app)
-
 Drain = Annotated[
     bool, typer.Option("--drain", help="Work through all that is in the log now, commit, then end.")
 ]

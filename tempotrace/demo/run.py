@@ -75,9 +75,7 @@ def with_broker(settings: Settings, say: Say) -> tuple[Settings, bool]:
     return load(None, None), True
 
 
-def run(
-    plan: Plan, settings: Settings, clock: Clock, say: Say, look: Callable[[dict[str, float]], None]
-) -> Outcome:
+def run(plan: Plan, settings: Settings, clock: Clock, say: Say, look: Look) -> Outcome:
     """Run everything and wait until the lake has it all. Raises Setup if a process fails or hangs."""
     topics_admin.create(settings.kafka, [TENANT])
     stamp = f"{clock.now_ns_utc() // 1_000_000:x}"

@@ -100,7 +100,13 @@ class TransactionOutlet:
             return Resume({}, self._search(partition))
         next_offset = {each: offset for each, (offset, _) in found.items()}
         # An input that was not read since keeps older metadata; this partition's state is the latest one.
-        where = max((json.loads(metadata) for _, metadata in found.values()), key=lambda one: one["state"])
+        kept = [json.loads(metadata) for _, metadata in found.values() if metadata]
+        if not kept:
+            raise LostInput(
+                f"the offsets of the group {self._member.group} in partition {partition} name no state: they were "
+                "set by another program; delete the group to go on from the latest state in the log"
+            )
+        where = max(kept, key=lambda one: one["state"])
         return Resume(next_offset, self._state(partition, where))
 
     def _committed(self, partition: int) -> dict[str, tuple[int, str]]:
@@ -136,7 +142,7 @@ class TransactionOutlet:
                 if message is None:
                     raise LostInput(
                         f"{name}/{partition} no longer holds the state kept at offset {where['state']}; "
-                        f"reset the group {self._member.group} to begin anew"
+                        f"delete the group {self._member.group} to go on from the latest state in the log"
                     )
                 if message.key() == self._state_key(partition, len(chunks)):
                     chunks.append(_bytes(message.value()))

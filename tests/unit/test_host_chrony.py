@@ -200,7 +200,7 @@ def test_measurements_and_statistics_agree_on_the_sign(load: str, series: str) -
 
 
 def test_ptp_and_ntp_see_a_queue_with_the_same_sign() -> None:
-    """LAB.md: congestion on the way from the server makes ptp4l print +1.7 ms and chrony −1.7 ms."""
+    """Measured: congestion on the way from the server makes ptp4l print +1.7 ms and chrony −1.7 ms."""
     folder = shared_data("time", "netns-lab", "congested")
     ptp = [
         row.reading.offset_ns for row in read(folder / "ptp4l_n2.log") if row.reading.offset_ns is not None
