@@ -85,6 +85,14 @@ TASKS: Final = (
     ),
     Metric("events_out", "counter", "events", "Rows written.", (), EVERY_STAGE),
     Metric("batches_in", "counter", "batches", "Batches, or parts of windows, taken.", ("family",)),
+    Metric(
+        "parts_lost",
+        "counter",
+        "parts",
+        "Parts of windows of which another part was unreadable.",
+        (),
+        WINDOWED,
+    ),
     Metric("deadlettered", "counter", "events", "Events that could not be used.", ("reason",), READERS),
     Metric(
         "late", "counter", "events", "Events that came after their window, or too early.", ("reason",), MERGE

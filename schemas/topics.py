@@ -1,4 +1,4 @@
-"""Names, settings and headers of the Kafka topics (CONTRACTS.md §4).
+"""Names, settings and headers of the Kafka topics (the contract).
 
 A tenant owns nine topics `tempotrace.<tenant>.<suffix>`, and one that Faust keeps its incidents table in. The
 topic `tempotrace.schemas` belongs to the operator. What one tenant writes stays in that tenant's topics.

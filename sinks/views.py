@@ -82,7 +82,7 @@ def units_sql(root: Path) -> str:
 
 
 def view_sql(root: Path, table: Table) -> str:
-    """The query behind a table's view: the columns of CONTRACTS.md, then the partition's date and hour."""
+    """The query behind a table's view: the columns of the contract, then the partition's date and hour."""
     files = _quoted(f"{glob.escape(str(root))}/{table.name}/*/*/*/*.parquet")
     schema = ", ".join(
         f"{place}: {{name: '{field.name}', type: '{sql_type(field.type)}', default_value: NULL}}"

@@ -63,9 +63,12 @@ class WindowTask:
         self._next[record.topic] = record.log_offset + 1
         try:
             part = decode_merged(record.value or b"")
-        except (MalformedInput, UnknownSchema) as error:
-            self._count("deadlettered", 1, "malformed")
-            return [dead_letter(self._tenant, record, "malformed", str(error), 0)]
+        except UnknownSchema as error:
+            return [self._refuse(record, "unknown_schema", str(error))]
+        except MalformedInput as error:
+            return [self._refuse(record, "malformed", str(error))]
+        if part.tenant != self._tenant:
+            return [self._refuse(record, "malformed", f"the record is of tenant {part.tenant!r}")]
         if not isinstance(part, Merged):
             scope = self._scopes.get(part.scope)
             out = scope.progress(part, record) if scope is not None else []
@@ -75,6 +78,10 @@ class WindowTask:
         self._count("events_in", len(part))
         self._count("batches_in", 1, "merged")
         held = self._parts.setdefault(part.scope, [])
+        if held and held[0][1].window_end_ns != part.window_end_ns:
+            # A later part of that window could not be read: what came of it is given up, not joined to another.
+            self._count("parts_lost", len(held))
+            held.clear()
         held.append((record.log_offset, part))
         if int(part.header["part"]) + 1 < int(part.header["parts"]):
             return []
@@ -82,6 +89,12 @@ class WindowTask:
         self._count("windows", 1)
         self._released_ns = part.window_end_ns
         return self._scope(part.scope).window([kept for _, kept in held], record)
+
+    def _refuse(self, record: Record, reason: str, detail: str) -> Output:
+        stated = record.header("tt-count") or b""
+        events = int(stated) if stated.isdigit() and len(stated) < 10 else 0
+        self._count("deadlettered", max(1, events), reason)
+        return dead_letter(self._tenant, record, reason, detail, events)
 
     def _scope(self, name: str) -> WindowScope:
         scope = self._scopes.get(name)

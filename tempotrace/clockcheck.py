@@ -51,7 +51,7 @@ class ClockSeries:
 
 
 def check(paths: Sequence[Path], options: Options) -> tuple[dict[str, Any], list[ClockSeries]]:
-    """The result of `clock check` on these files (fields: CONTRACTS.md §10), and its series for a plot.
+    """The result of `clock check` on these files (fields: the contract), and its series for a plot.
 
     Raises MalformedInput if no file could be opened.
     """

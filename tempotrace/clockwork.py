@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-# Since 2017 TAI has been 37 s ahead of UTC; CONTRACTS.md §1 lets an unknown offset count as that.
+# Since 2017 TAI has been 37 s ahead of UTC; the contract lets an unknown offset count as that.
 TAI_MINUS_UTC_NS: Final = 37 * 1_000_000_000
 
 

@@ -71,7 +71,7 @@ class Lines:
         self.samples = (self.samples + grammar.samples)[:10]
 
     def fields(self) -> dict[str, Any]:
-        """As CONTRACTS.md §10 wants it, with the counts by form and examples of what was not understood."""
+        """As the contract wants it, with the counts by form and examples of what was not understood."""
         return {
             "total": self.total,
             "parsed": sum(self.parsed.values()),

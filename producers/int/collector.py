@@ -51,7 +51,7 @@ class IntReport(Report):
     dropped_by_kernel: int | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Fields of the `--json` result (CONTRACTS.md §10)."""
+        """Fields of the `--json` result (the contract)."""
         out: dict[str, Any] = {
             "reports": self.reports,
             "hops": self.hops,

@@ -121,7 +121,7 @@ def layers_of(case: Case, unit: I64, rng: np.random.Generator) -> list[LayerSpre
 
 
 def report(case: Case, rng: np.random.Generator, mtu: int = MTU) -> dict[str, Any]:
-    """All figures of a case, as JSON: see CONTRACTS.md §10 for `layers`, `collisions`, `polarisation`."""
+    """All figures of a case, as JSON: see the contract for `layers`, `collisions`, `polarisation`."""
     fabric, flows = case.fabric, case.flows
     unit = flows.units(case.model.fields)
     layers = layers_of(case, unit, rng)

@@ -1,12 +1,12 @@
 """Child processes of the demo: started with the same interpreter, watched, and always stopped."""
 
+import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -142,7 +142,7 @@ class Stage:
             ) as answer:
                 text: str = answer.read().decode()
                 return text
-        except (OSError, ValueError, KeyError, urllib.error.URLError):
+        except (OSError, ValueError, KeyError, http.client.HTTPException):
             return None
 
     def ready(self) -> bool:

@@ -121,13 +121,13 @@ def show(found: dict[str, Any], started: bool) -> None:
     lake = found["lake"]
     console.print("\nThree things to try next:")
     console.print(
-        f'  tempotrace sql --lake {lake} "SELECT verdict, count(*), min(gap_ns), max(gap_ns) FROM edges '
+        f'  {me} sql --lake {lake} "SELECT verdict, count(*), min(gap_ns), max(gap_ns) FROM edges '
         f"WHERE scope = '{job}' AND kind = 'message' GROUP BY verdict\"",
         soft_wrap=True,
         highlight=False,
     )
     console.print(
-        f'  tempotrace sql --lake {lake} "SELECT order_ns, host, rank, name, verdict, cause_source FROM events '
+        f'  {me} sql --lake {lake} "SELECT order_ns, host, rank, name, verdict, cause_source FROM events '
         f"WHERE scope = '{job}' AND verdict = 'violated' ORDER BY order_ns LIMIT 20\"",
         soft_wrap=True,
         highlight=False,

@@ -16,7 +16,7 @@ from sinks.layout import folder, sql_type
 from tests.lakes import fresh, take
 from tests.parts import APPEND_MS, HOUR_NS, START_NS, Maker, head
 
-# CONTRACTS.md §9, with the types that SQL sees.
+# the contract, with the types that SQL sees.
 CONTRACT = {
     "events": "scope window_start_ns row source incarnation seq family kind entity name raw_ns "
     "time_ns bound_ns order_ns order_end_ns duration_ns host rank clock_id clock_epoch "

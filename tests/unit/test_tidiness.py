@@ -1,6 +1,7 @@
 """The repository's own rules, checked on every file that git would commit."""
 
 import ast
+import importlib
 import re
 import subprocess
 from collections.abc import Iterator
@@ -166,3 +167,10 @@ def test_every_make_target_that_the_words_name_exists() -> None:
     }
     assert named - targets == set()
     assert {"setup", "demo", "test", "check", "bench"} <= targets
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.parts[0] != "tests"], ids=str)
+def test_every_module_imports(path: Path) -> None:
+    name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+    if not name.endswith("__main__"):
+        importlib.import_module(name)
