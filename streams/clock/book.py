@@ -19,12 +19,15 @@ from numpy.typing import NDArray
 from schemas import columns as c
 from schemas.batch import Batch
 from schemas.time import NS, TAI, TAI_UTC_DEFAULT_S, utc_to_tai
+from streams.clock.decide import Chain, decide
 from streams.clock.statement import LATEST_NS, Line, Statement, Step, Value, integer, named, resolve
+from streams.clock.states import States
 from streams.kernels.bounds import pair_bounds
 
 I64 = NDArray[np.int64]
 DEPTH = 4  # clocks from a stamp to its root: GPU, system clock, PHC, grandmaster; TAI is the end of the chain
 UNKNOWN = c.NULL_I64
+DECIDED_S = 1_000_000  # taken from the leap of a decided statement, which is none that a batch made
 KNOWN_BYTES_MAX = 16 * 1024 * 1024
 ARRAYS = (
     ("ref_ns", np.int64, ()),
@@ -67,6 +70,9 @@ class ClockBook:
         self._known: dict[tuple[bytes, tuple[str, ...]], NDArray[np.int32]] = {}
         self._known_bytes = 0
         self._content: dict[int, tuple[str, int]] = {}
+        self._decided: dict[
+            int, tuple[tuple[tuple[int, ...], ...], int]
+        ] = {}  # version, slot; by stated slot
 
     def __len__(self) -> int:
         return self._size
@@ -195,6 +201,45 @@ class ClockBook:
         array["growth_ppb"][slot] = growth_sum
         return slot
 
+    def applied(
+        self, slots: NDArray[np.int32], states: States, at_ns: int
+    ) -> tuple[NDArray[np.int32], dict[str, int]]:
+        """(slots that hold around a time (TAI) by stated slot, new decisions: how many of each kind)."""
+        counts: dict[str, int] = {}
+        if not len(states) or not self._size:
+            return slots, counts
+        to = np.arange(self._size, dtype=np.int32)
+        for slot in np.unique(slots[slots >= 0]).tolist():
+            to[slot] = self._decide(slot, states, at_ns, counts)
+        return np.where(slots < 0, np.int32(-1), to[np.where(slots < 0, 0, slots)]), counts
+
+    def _decide(self, slot: int, states: States, at_ns: int, counts: dict[str, int]) -> int:
+        rows, leap = self.rows[slot], self._leaps[slot]
+        version = tuple(states.version(str(row[0]), at_ns) for row in rows)
+        known = self._decided.get(slot)
+        if known is not None and known[0] == version:
+            return known[1]
+        line, steps, nodes = resolve(rows, leap)
+        found = decide(Chain(rows, steps, nodes), line, states, at_ns) if any(version) else None
+        made = slot
+        if found is not None:
+            key = (found.chain.rows, leap - DECIDED_S)
+            known_slot = self._slots.get(key)
+            if known_slot is None:
+                self.rows.append(found.chain.rows)
+                self._leaps.append(key[1])
+                if line is not None and found.chain.steps[0].bound_ns != UNKNOWN and not line[2]:
+                    # Any moment may be the reference; the one at which the bound was found keeps it tight.
+                    as_of = found.chain.steps[0].as_of_ns
+                    line = (as_of - line[1] + line[0], as_of, 0.0)
+                known_slot = self._write(found.chain.rows[0], line, found.chain.steps, found.chain.nodes)
+                self._slots[key] = known_slot
+                counts["clocks_decided"] = counts.get("clocks_decided", 0) + 1
+                counts["claims_widened"] = counts.get("claims_widened", 0) + len(found.widened)
+            made = known_slot
+        self._decided[slot] = version, made
+        return made
+
     def bound_at(self, slots: NDArray[np.integer[Any]], t_ns: I64) -> I64:
         """Greatest error against TAI of stamps by slot and time (TAI); UNKNOWN where there is none."""
         if not self._size:
@@ -264,6 +309,7 @@ class ClockBook:
         self._known.clear()
         self._known_bytes = 0
         self._content.clear()
+        self._decided.clear()
 
     def content(self, slot: int) -> tuple[str, int]:
         """What sorts slots by what they say, not by when it was first said."""

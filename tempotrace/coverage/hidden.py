@@ -179,7 +179,8 @@ def follow(series: Exchanges, path: HiddenPath) -> Found:
         middle = hull.interval(int(t3[k]))
         if middle is not None:
             tail.add(abs(0.5 * (exchange[1] + exchange[3]) - 0.5 * (middle.low + middle.high)))
-    return Found(*np.array(rows).T, epochs, statistical)
+    error, half, plain_half, bracket = np.array(rows).T
+    return Found(error, half, plain_half, bracket, epochs, statistical)
 
 
 def bootstrap_limit(
@@ -196,7 +197,7 @@ def bootstrap_limit(
 
 def run(folder: Path, paths: int, rng: np.random.Generator) -> dict[str, Any]:
     """Coverage and widths of `paths` hidden paths on each series found in the folder. Raises MalformedInput."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     missed_all: list[NDArray[np.bool_]] = []
     for load_, node in SERIES:
         series = load(folder / load_ / f"ptp_raw_n{node}.csv.gz")

@@ -1,0 +1,225 @@
+"""One clock against one parent, online: what samples leave possible of its offset, and how that was found.
+
+A *hard* sample brackets the offset by its own round trip (phc2sys's delay, an NTP exchange): offset ± delay/2. Between
+samples the interval grows by the declared drift on both sides; each sample narrows it to what both allow. An empty
+intersection, a step told by the daemon, a jump its clockcheck saw, another master, a frequency at its limit, and a wrap
+of 2³³ ns end the epoch: nothing is carried over.
+
+Other samples (ptp4l with a filtered one-way delay, chrony's own estimate) bound nothing physically. They enter
+the window of sizes (streams.clock.window) and give the greatest size of the last CHUNK to 2·CHUNK samples plus what the
+reading cannot see, as a claim.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from schemas.columns import Assurance, Status
+from schemas.errors import Usage
+from schemas.time import NS
+from streams.clock.window import BLOCKS, HOLDOVER, RANKS, Tail
+
+CHUNK: Final = 50
+WRAP_NS: Final = 2**33
+WRAP_SLACK_NS: Final = 10_000_000
+NEVER: Final = -(2**62)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What is declared of every clock of a scope. Raises Usage for what can't be meant.
+
+    drift_ppb: greatest rate of a clock against its parent, slewing by its daemon included (ClockBound's 50 ppm).
+    void_after_s: a state older than that is unknown. epsilon_max: a statistical bound that fails more often than
+    that does not take the place of a hard one, since it proves nothing.
+    """
+
+    drift_ppb: float = 50_000.0
+    void_after_s: float = 1_000.0
+    epsilon_max: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if not (0 < self.drift_ppb <= 1e7 and 0 < self.void_after_s < 1e9 and 0 <= self.epsilon_max <= 1):
+            raise Usage(f"clocks can't be declared like that: {self}")
+
+
+class Sample(NamedTuple):
+    """One measurement: offset ± error at a time (TAI), all ns. `root_ns`: greatest error of the parent against TAI
+    as the daemon states it, -1 if it does not. `locked`: the daemon follows the parent."""
+
+    time_ns: int
+    offset_ns: int
+    error_ns: int
+    hard: bool
+    locked: bool
+    root_ns: int = -1
+    freq_ppb: float | None = None
+
+
+class Measured(NamedTuple):
+    """A state: greatest |offset| at `as_of_ns` (None: unknown) and its growth away from it."""
+
+    bound_ns: int | None
+    as_of_ns: int
+    growth_ppb: float
+    assurance: Assurance
+    epsilon: float | None
+    status: Status
+    epoch: int
+    why: str
+
+
+@dataclass
+class Relation:
+    """The carry state of one pair; all but `tail` and `why` are numbers."""
+
+    tail: Tail = field(default_factory=Tail.empty)
+    why: str = ""  # of the last new epoch
+    status: int = int(Status.UNKNOWN)
+    epoch: int = 0
+    began_ns: int = NEVER  # first sample of the epoch
+    hard_ns: int = NEVER  # time of `low` and `high`, which hard samples leave possible
+    low: int = 0
+    high: int = 0
+    as_of_ns: int = NEVER  # last sample of any kind
+    offset: int = 0
+    error: int = 0
+    root: int = -1
+    narrowest: int = -1  # least error of a reading in this epoch
+    chunk: int = 0  # samples in the chunk that is filled
+    size: int = 0  # greatest |offset| in it, and in the one before
+    size_before: int = 0
+    freq: float = math.nan
+    changes: int = 0  # of the frequency in this epoch, their sum and the greatest of the last chunks
+    change_sum: float = 0.0
+    change_most: float = 0.0
+    version: int = 0
+
+    def restart(self, why: str) -> None:
+        """Begin a new epoch."""
+        if self.as_of_ns == NEVER:
+            return  # nothing is known that would have to be forgotten
+        epoch, version, status = self.epoch + 1, self.version + 1, self.status
+        fresh = Relation()
+        for one in fields(Relation):
+            setattr(self, one.name, getattr(fresh, one.name))
+        self.epoch, self.version, self.status, self.why = epoch, version, status, why
+
+    def tell(self, status: Status) -> None:
+        """Take what a daemon says of its own state."""
+        if status != self.status:
+            self.status = int(status)
+            self.version += 1
+
+    def take(self, sample: Sample, declared: Declared) -> bool:
+        """Take a sample. False: it is not newer than the last one, and is left out."""
+        if sample.time_ns <= self.as_of_ns:
+            return False
+        if self.as_of_ns != NEVER:
+            jump = sample.offset_ns - self.offset
+            if abs(jump) > WRAP_NS // 2 and abs(jump - round(jump / WRAP_NS) * WRAP_NS) < WRAP_SLACK_NS:
+                self.restart(f"wrapped by {jump} ns")
+        if sample.hard:
+            self._narrow(sample, declared)
+        self._count(sample)
+        self.as_of_ns, self.offset, self.error = sample.time_ns, sample.offset_ns, sample.error_ns
+        self.root, self.version = sample.root_ns, self.version + 1
+        if self.began_ns == NEVER:
+            self.began_ns = sample.time_ns
+        return True
+
+    def _narrow(self, sample: Sample, declared: Declared) -> None:
+        low, high = sample.offset_ns - sample.error_ns, sample.offset_ns + sample.error_ns
+        if self.hard_ns != NEVER:
+            grown = math.ceil(declared.drift_ppb * 1e-9 * (sample.time_ns - self.hard_ns))
+            if low > self.high + grown or high < self.low - grown:
+                gone = low - self.high if low > self.high else high - self.low
+                self.restart(f"moved by {gone} ns, more than a drift of {declared.drift_ppb / 1e3:g} ppm can")
+            else:
+                low, high = max(low, self.low - grown), min(high, self.high + grown)
+        self.hard_ns, self.low, self.high = sample.time_ns, low, high
+
+    def _count(self, sample: Sample) -> None:
+        size = abs(sample.offset_ns)
+        if self.narrowest < 0 or sample.error_ns < self.narrowest:
+            self.narrowest = sample.error_ns
+        if self.chunk == CHUNK:
+            self.chunk, self.size_before, self.size, self.change_most = 0, self.size, 0, 0.0
+        self.chunk += 1
+        self.size = max(self.size, size)
+        if sample.locked:
+            self.tail.add(float(size))
+        if sample.freq_ppb is not None:
+            if not math.isnan(self.freq):
+                change = abs(sample.freq_ppb - self.freq)
+                self.changes, self.change_sum = self.changes + 1, self.change_sum + change
+                self.change_most = max(self.change_most, change)
+            self.freq = sample.freq_ppb
+
+    def possible(self) -> tuple[int, int]:
+        """(least, greatest) offset at `as_of_ns` by the last sample alone."""
+        return self.offset - self.error, self.offset + self.error
+
+    def state(self, at_ns: int, declared: Declared) -> Measured:
+        """What may be applied to stamps around `at_ns` (TAI)."""
+        status, drift = Status(self.status), declared.drift_ppb
+        unknown = Measured(None, self.as_of_ns, drift, Assurance.CLAIMED, None, status, self.epoch, self.why)
+        if self.as_of_ns == NEVER:
+            return unknown
+        if at_ns - self.as_of_ns > declared.void_after_s * NS:
+            return unknown._replace(status=Status.UNKNOWN, why=f"no sample for {declared.void_after_s:g} s")
+        if at_ns < self.began_ns:
+            return unknown._replace(why=self.why or "before the first sample")
+        if status in (Status.UNKNOWN, Status.STEPPED):
+            return unknown
+        hard = None if self.hard_ns == NEVER else max(abs(self.low), abs(self.high))
+        if status == Status.LOCKED:
+            found = self.tail.bound(math.inf if hard is None else float(hard), float(self.narrowest))
+            usable = hard is None or (found.epsilon or 1.0) <= declared.epsilon_max
+            if found.epsilon is not None and usable:
+                return Measured(
+                    math.ceil(found.bound_ns), self.as_of_ns, min(drift, self.holdover_ppb() or drift),
+                    Assurance.STATISTICAL, found.epsilon, status, self.epoch,
+                    f"order statistic of {found.samples} samples and half the narrowest round trip",
+                )  # fmt: skip
+        if hard is not None:
+            return Measured(
+                hard, self.hard_ns, drift, Assurance.HARD, None, status, self.epoch,
+                f"two-way exchanges, drift at most {drift / 1e3:g} ppm, no untold step since the last",
+            )  # fmt: skip
+        size = max(self.size, self.size_before) + self.error
+        return Measured(
+            size, self.as_of_ns, drift, Assurance.CLAIMED, None, status, self.epoch,
+            f"greatest of the last samples and what a reading can't see; {self.tail.samples} of "
+            f"the calibration points of a statistical bound",
+        )  # fmt: skip
+
+    def holdover_ppb(self) -> float:
+        """Growth by past changes of the frequency: fbclock's, and at least the greatest of late. 0: none seen."""
+        if not self.changes:
+            return 0.0
+        return max(HOLDOVER * self.change_sum / self.changes, self.change_most)
+
+    def dump(self) -> tuple[list[Any], np.ndarray[Any, np.dtype[np.float64]]]:
+        """(plain values in order of PLAIN, rows of the tail that hold something)."""
+        plain = [getattr(self, name) for name in PLAIN]
+        plain = [None if value != value else value for value in plain]
+        return [*plain, self.tail.fill, self.tail.full], self.tail.top[: self.tail.full + 1]
+
+    @classmethod
+    def load(cls, plain: list[Any], top: np.ndarray[Any, np.dtype[np.float64]]) -> "Relation":
+        """From `dump`."""
+        values: Mapping[str, Any] = dict(zip(PLAIN, plain[:-2], strict=True))
+        made = cls(**values)
+        if values["freq"] is None:
+            made.freq = math.nan
+        whole = np.zeros((BLOCKS + 1, RANKS))
+        whole[: len(top)] = top
+        made.tail = Tail(whole, plain[-2], plain[-1])
+        return made
+
+
+PLAIN: Final = tuple(one.name for one in fields(Relation) if one.name != "tail")
