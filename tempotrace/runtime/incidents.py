@@ -5,8 +5,8 @@ For each finding, in this order, and what a crash after each step costs:
     1. fold      nothing was done: the finding is read again
     2. output    acknowledged by the broker, but the row is not: the finding is read again, and the same bytes
                  are written once more (readers know a record by incident_id and its number of findings)
-    3. row       in the changelog (the broker has it before the offset is committed): read again, the row
-                 tells that the finding was applied, and nothing is written
+    3. row       acknowledged in the changelog: the finding is read again, the row tells that it was applied,
+                 and nothing is written
     4. offset    committed: the finding is not read again
 
 So a change of an incident is written at least once, and more than once only if killed between 2 and 3.
@@ -17,7 +17,7 @@ but recovers and hands over each partition by itself.
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -100,11 +100,27 @@ class Keeper:
         }
         out_key = f"{after.scope}/{after.component}".encode()
         await self._send(self._incidents, message.partition, out_key, row, headers)
-        shelf = self._shelf(message.partition, append_ms)
-        self._table[key] = row
-        for gone in shelf.touch(key, after.state == "resolve", append_ms):
-            self._table.pop(gone)
+        shelf = await self._shelf(message.partition, append_ms)
+        await self._keep(message.partition, key, row)
+        await self._let_go(message.partition, shelf.touch(key, after.state == "resolve", append_ms))
         self._meters.add("incidents", 1, after.state)
+
+    async def _keep(self, partition: int, key: bytes, row: bytes | None) -> None:
+        """Set a row, or remove it, and wait until the brokers have it.
+
+        Setting it in Faust's way leaves the changelog to a buffer, whose flush before a commit gives up after a
+        tenth of a second: then an offset may be committed whose row is nowhere.
+        """
+        sent = await self._table.changelog_topic.send(key=key, value=row, partition=partition)
+        await sent
+        if row is None:
+            self._table.data.pop(key, None)
+        else:
+            self._table.data[key] = row
+
+    async def _let_go(self, partition: int, keys: Sequence[bytes]) -> None:
+        for key in keys:
+            await self._keep(partition, key, None)
 
     def _finding(self, value: bytes) -> Finding:
         decoded = decode_record(value)
@@ -147,17 +163,15 @@ class Keeper:
         self._meters.add("records_written", 1, suffix)
         self._meters.add("bytes_written", len(value) + len(key or b""), suffix)
 
-    def _shelf(self, partition: int, append_ms: int) -> Shelf:
+    async def _shelf(self, partition: int, append_ms: int) -> Shelf:
         """The partition's rows; as good as new for those that another worker, or an earlier run, left."""
         shelf = self._shelves.get(partition)
         if shelf is None:
             shelf = self._shelves[partition] = Shelf(KEEP_MS, ROWS_MAX)
             mine = b"%d\0" % partition
-            for key, row in list(self._table.items()):
-                if key.startswith(mine):
-                    resolved = decode_record(row)["state"] == "resolve"
-                    for gone in shelf.touch(key, resolved, append_ms):
-                        self._table.pop(gone)
+            for key, row in [(key, row) for key, row in self._table.items() if key.startswith(mine)]:
+                resolved = decode_record(row)["state"] == "resolve"
+                await self._let_go(partition, shelf.touch(key, resolved, append_ms))
         return shelf
 
 
