@@ -125,7 +125,14 @@ TASKS: Final = (
         "watermark_ns", "gauge", "ns", "Least time (TAI) up to which a scope is out.", (), WINDOWED, "min"
     ),
     Metric("clock_epochs", "counter", "epochs", "Steps, jumps and resets found in clock samples.", (), MERGE),
-    Metric("clocks_decided", "counter", "states", "Clock states made from samples, in place of a claim.", (), MERGE),
+    Metric(
+        "clocks_decided",
+        "counter",
+        "states",
+        "Clock states made from samples, in place of a claim.",
+        (),
+        MERGE,
+    ),
     Metric("claims_widened", "counter", "states", "Stated bounds that a sample contradicts.", (), MERGE),
     Metric("scopes_closed", "counter", "scopes", "Scopes whose sources are all final.", (), MERGE),
     Metric("scopes_dropped", "counter", "scopes", "Scopes silent for their time to live.", (), MERGE),

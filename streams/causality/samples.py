@@ -59,5 +59,3 @@ def _rows(part: Part, at: NDArray[np.int64]) -> Rows:
         freq_ppb=batch.column("freq_ppb")[rows],
         **{name: batch.wide(name, rows) for name in WHOLE},
     )
-
-

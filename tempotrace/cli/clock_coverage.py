@@ -94,7 +94,8 @@ def _show(result: dict[str, Any]) -> None:
     if netns is None:
         return
     table = Table(
-        "series", "paths", "events", "unknown", "misses", "lower 95 %", "half-width", "hull, drift only", "half round trip",
+        "series", "paths", "events", "unknown", "misses", "lower 95 %", "half-width",
+        "hull, drift only", "half round trip",
         title=f"Measured exchanges, hidden path: drift ≤ {netns['drift_ppb'] / 1e3:g} ppm, wander ≤ "
         f"{netns['wander_ppb_s']:g} ppb/s (medians)",
     )  # fmt: skip

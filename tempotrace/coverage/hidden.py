@@ -6,8 +6,8 @@ all of them are drawn anew. The estimator is told none of it: only its limits (D
 the path keeps to, and in half of the paths that its clock was stepped, as a daemon logs it. In the others the
 step is larger than any delay and has to be found.
 
-At every event time (EVENTS a gap between exchanges) the bound is what the exchanges up to the next one leave possible. Between
-the last exchange before a step and the first after it nothing is known, and that is said.
+At every event time (EVENTS a gap between exchanges) the bound is what the exchanges up to the next one leave
+possible. Between the last exchange before a step and the first after it nothing is known, and that is said.
 """
 
 import csv
