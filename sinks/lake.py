@@ -279,9 +279,9 @@ class LakeTask:
 
 
 def _stated(record: Record) -> int:
-    """Events of a record as its header says."""
+    """Events of a record as its header says; 0 where it says nothing that a column can hold."""
     count = record.header(topics.HEADER_COUNT) or b""
-    return int(count) if count.isdigit() else 0
+    return int(count) if count.isdigit() and len(count) <= 18 else 0
 
 
 @lru_cache(maxsize=65_536)

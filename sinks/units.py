@@ -143,10 +143,14 @@ class LakeOutlet:
         return Resume({}, None)
 
     def commit(self, work: Sequence[PartitionWork]) -> None:
-        """Write one unit for each work that has outputs. Raises Fenced if another sink was faster."""
-        for one in work:
-            if one.outputs:
-                self._commit(one)
+        """Write one unit for each work that has outputs. Raises Fenced if another sink was faster, Setup if the
+        disk refuses."""
+        try:
+            for one in work:
+                if one.outputs:
+                    self._commit(one)
+        except OSError as error:
+            raise _refused(self.root, error) from error
 
     def abort(self) -> None:
         """Nothing is written before a commit, so there is nothing to undo."""
@@ -231,8 +235,11 @@ class LakeOutlet:
     @contextmanager
     def _locked(self, topic: TopicId, partition: int) -> Iterator[Path]:
         home = self._folder(topic, partition)
-        _make_folder(home, self.root)
-        handle = os.open(home / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            _make_folder(home, self.root)
+            handle = os.open(home / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise _refused(self.root, error) from error
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX)
@@ -252,6 +259,10 @@ class LakeOutlet:
             for path in (self.root / table).glob(f"tenant={self._tenant}/*/*/{prefix}*"):
                 if str(path.relative_to(self.root)) not in kept:
                     path.unlink()
+
+
+def _refused(root: Path, error: OSError) -> Setup:
+    return Setup(f"the lake {root} cannot be written: {error.strerror or error}")
 
 
 def superseded(unit: Unit, units: Sequence[Unit]) -> bool:

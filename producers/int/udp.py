@@ -132,7 +132,10 @@ class UdpCollector:
             # Never back: a promise holds even if the host's clock is set back.
             last = max(last, (before_ns if drained else self._stamp[-1]) - WINDOW_NS)
             self._publish(emit, last)
-        self._receive()
+        # What came before the stop may be many blocks; what comes during this is not waited for.
+        ended_ns = self._clock.now_ns_utc()
+        while not self._receive() and self._stamp[-1] < ended_ns:
+            self._publish(emit, last)
         self._publish(emit, last)
         emit(self._collector.heartbeat(last, final=True))
         self._collector.finish()

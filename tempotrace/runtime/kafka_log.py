@@ -251,6 +251,7 @@ class KafkaLog:
             if late or not any(_moving(problem.args[0]) for problem in problems):
                 return [self._cluster.result(future) for future in futures]
             self._clock.wait(threading.Event(), 0.1)
+            self._cluster.partitions()  # the client keeps a leader's old epoch until it asks for the topics again
 
     def fetch(self, topic: str, partition: int, offsets: Sequence[int]) -> Iterator[Record]:
         if not offsets:

@@ -121,9 +121,11 @@ class Runner:
     def _turn(self) -> None:
         self.turned = self._clock.monotonic()
         self._moved = False
-        taken = self._log.poll(self._settings.poll_seconds)
-        if self._failed is not None:
-            raise self._failed
+        try:
+            taken = self._log.poll(self._settings.poll_seconds)
+        finally:  # partitions that could not be taken up have no place to read from: their error goes first
+            if self._failed is not None:
+                raise self._failed
         if self._moved and taken:
             # Partitions changed hands inside that call, and what it returned may be of before or after: read
             # on from where the tasks stand.

@@ -1,6 +1,8 @@
 """Units: every row once, whatever is interrupted, and nothing of a unit before all of it."""
 
+import errno
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import duckdb
 import pytest
 
 from schemas import merged
-from schemas.errors import Fenced, MalformedInput
+from schemas.errors import Fenced, MalformedInput, Setup
 from schemas.processor import PartitionWork
 from sinks import units, views
 from sinks.lake import TABLES_OF, LakeProcessor
@@ -265,6 +267,23 @@ def test_a_damaged_or_missing_file_is_found(tmp_path: Path) -> None:
     last.unlink()
     with pytest.raises(MalformedInput, match="missing or of another size"):
         Sink(tmp_path, log)
+
+
+def test_a_disk_that_refuses_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    log = records("merged", window_log())
+    sink = Sink(tmp_path, log)
+    with monkeypatch.context() as patched:
+        patched.setattr(units, "write_file", full)
+        with pytest.raises(Setup, match="cannot be written: No space left"):
+            sink.run()
+    Sink(tmp_path, log).run()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", full)
+        with pytest.raises(Setup, match="cannot be written"):
+            Sink(tmp_path, log)
 
 
 def test_a_reader_sees_only_whole_units(tmp_path: Path) -> None:

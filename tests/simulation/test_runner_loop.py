@@ -4,11 +4,12 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from unittest.mock import Mock
 
 import pytest
 
 from schemas.columns import Control
-from schemas.errors import BrokerAway, Fenced
+from schemas.errors import BrokerAway, Fenced, LostInput, Setup
 from schemas.metrics import Value
 from tempotrace.clockwork import FakeClock, seeded
 from tempotrace.runtime.failures import Aborted
@@ -212,3 +213,14 @@ def test_any_order_of_troubles_gives_the_same_output(seed: int) -> None:
     assert trial.sums() == trial.expected()
     assert counters["events_in"] == 120
     assert counters["events_out"] == 120
+
+
+def test_why_a_partition_could_not_be_taken_up_is_told_even_if_reading_fails_too() -> None:
+    def script(group: FakeGroup) -> None:
+        group.assign()
+        raise LostInput("no offset stored")
+
+    trial = Trial(script=script)
+    trial.outlet.resume = Mock(side_effect=Setup("the lake cannot be read"))  # type: ignore[method-assign]
+    with pytest.raises(Setup, match="the lake cannot be read"):
+        trial.run()

@@ -37,7 +37,9 @@ class Run:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.collector.run, args=(self._take, self._stop))
 
-    def start(self) -> "Run":
+    def start(self, stopped: bool = False) -> "Run":
+        if stopped:
+            self._stop.set()
         self._thread.start()
         return self
 
@@ -135,3 +137,13 @@ def test_a_port_that_is_taken_and_an_address_that_is_none() -> None:
         UdpCollector(options(port=first.port), IntReport(), WallClock())
     with pytest.raises(Usage, match="--udp no such host"):
         UdpCollector(options("no such host"), IntReport(), WallClock())
+
+
+def test_what_came_before_the_stop_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(udp, "BLOCK_MAX", 16)
+    run = Run()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for _ in range(200):
+            sender.sendto(REPORT, ("127.0.0.1", run.collector.port))
+    run.start(stopped=True).end()
+    assert run.report.reports == 200

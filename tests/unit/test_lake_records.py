@@ -9,6 +9,7 @@ from schemas import columns as c
 from schemas.batch import encode_batch
 from schemas.draft import Draft
 from schemas.flat import Array
+from schemas.processor import Record
 from schemas.time import ClockState
 from sinks.lake import LakeProcessor
 from tests.lakes import fresh, take
@@ -116,3 +117,11 @@ def test_dead_letters_and_the_archive() -> None:
         6,
     )
     assert kept["headers"] == [{"name": "tt-count", "value": b"3"}, {"name": "tt-reason", "value": b"late"}]
+
+
+def test_a_count_that_no_column_holds_counts_as_none() -> None:
+    for count, events in ((b"9" * 30, 0), (b"-1", 0), (b"x", 0), (b"7", 7)):
+        (output,) = fresh().process(
+            Record("merged", 1, 0, APPEND_MS, b"job", b"noise", (("tt-count", count),))
+        )
+        assert (output.topic, output.value.to_pylist()[0]["events"]) == ("deadletters", events)
