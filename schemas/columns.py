@@ -37,6 +37,7 @@ from schemas.int_bits import ReportFlag as ReportFlag
 
 NULL_I64 = -(2**63)
 NULL_I32 = -(2**31)
+NULL_I16 = -(2**15)
 NULL_U8 = 2**8 - 1
 NULL_U16 = 2**16 - 1
 NULL_U32 = 2**32 - 1

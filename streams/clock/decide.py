@@ -100,7 +100,7 @@ def _step(state: Measured) -> Step:
 
 def _epoch(stated: int, measured: int) -> int:
     """The epochs that the producer counts and those found here, in one number (int32)."""
-    return ((stated & 0x7FFF) << EPOCH_BITS) | (measured & (2**EPOCH_BITS - 1))
+    return int(((stated & 0x7FFF) << EPOCH_BITS) | (measured & (2**EPOCH_BITS - 1)))
 
 
 def _told(row: Row, stated: Step) -> str:
