@@ -10,6 +10,7 @@ other.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
+from math import gcd
 from typing import Final
 from zlib import crc32
 
@@ -25,6 +26,7 @@ AGREEMENT_MIN: Final = 0.99
 CHOICES_MIN: Final = (
     20  # fewer known choices are no calibration: luck alone is right half of the time at 2 ways
 )
+WEIGHTS_MAX: Final = 4096  # buckets that a weighted group is spread over at most
 _FIELDS: Final = {
     "SRC_IP": "src", "DST_IP": "dst", "IP_PROTOCOL": "protocol", "L4_SRC_PORT": "sport", "L4_DST_PORT": "dport",
     "RDMA_BTH_DEST_QP": "qpn", "BTH_DEST_QP": "qpn", "DEST_QP": "qpn",
@@ -89,7 +91,13 @@ def buckets(route: Route | None, weights: Sequence[int]) -> NDArray[np.int64] | 
         return np.array(route.buckets, np.int64)
     if route is not None and route.resilient:
         return resilient_buckets(len(weights), max(route.resilient, len(weights)), [True] * len(weights))
-    return weighted_buckets(weights) if len(set(weights)) > 1 else None
+    if len(set(weights)) < 2:
+        return None
+    common = gcd(*weights)
+    reduced = [weight // common for weight in weights]
+    if sum(reduced) > WEIGHTS_MAX:
+        reduced = [max(1, weight * WEIGHTS_MAX // sum(weights)) for weight in weights]
+    return weighted_buckets(reduced)
 
 
 def place(
