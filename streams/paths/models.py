@@ -9,6 +9,7 @@ other.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from ipaddress import ip_address
 from math import gcd
 from typing import Final
@@ -104,10 +105,18 @@ def place(
     model: HashModel, key: FlowKey, switch: str, port: str, table: NDArray[np.int64] | None, members: int
 ) -> int:
     """Which of `members` the model chooses for a flow that comes in by a port of a switch."""
-    seed = model.seeds(np.array([number_of(switch)]), np.array([number_of(port)]))
+    seed = model.seed
+    if model.seed_by:
+        seed = int(model.seeds(np.array([number_of(switch)]), np.array([number_of(port)]))[0])
     count = members if table is None else len(table)
-    chosen = int(model.choose(key_bytes([key], model.fields), seed, np.array([count]))[0])
+    chosen = int(model.place(_hashed(model, key, seed & 0xFFFFFFFF), np.array([count]))[0])
     return chosen if table is None else int(table[chosen])
+
+
+@lru_cache(maxsize=65_536)
+def _hashed(model: HashModel, key: FlowKey, seed: int) -> NDArray[np.uint32]:
+    """The hash of a flow: the switches of a path often share model and seed, and meet the same flow."""
+    return model.hash(key_bytes([key], model.fields), np.array([seed], np.uint32))
 
 
 @dataclass(frozen=True)
