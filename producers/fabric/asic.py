@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import Any, Final
 
+from producers.fabric.shapes import whole, word
 from producers.report import Report
 from schemas.errors import MalformedInput
 from schemas.network import NextHop, Route, RouteTable, prefix
@@ -51,7 +51,9 @@ def _route_key(name: str, where: str) -> tuple[str, str]:
 
 def _place(member: Mapping[str, Any]) -> int:
     """Place of a member in its group: of a bucket, or of an ordered group; 0 in a group without order."""
-    return int(member.get(f"{_MEMBER}_INDEX", member.get(f"{_MEMBER}_SEQUENCE_ID", 0)))
+    return whole(
+        member.get(f"{_MEMBER}_INDEX", member.get(f"{_MEMBER}_SEQUENCE_ID")), 0, "next hop group member"
+    )
 
 
 class _Chip:
@@ -102,7 +104,7 @@ class _Chip:
             distinct = list(dict.fromkeys(targets))
             hops = tuple(self._hop(target, targets.count(target)) for target in distinct)
             return Route(prefix(text), hops, buckets=tuple(distinct.index(target) for target in targets))
-        weights = [int(m.get(f"{_MEMBER}_WEIGHT", 1) or 1) for m in ordered]
+        weights = [max(1, whole(m.get(f"{_MEMBER}_WEIGHT"), 1, text)) for m in ordered]
         return Route(prefix(text), tuple(self._hop(t, w) for t, w in zip(targets, weights, strict=True)))
 
     def _hop(self, target: str, weight: int) -> NextHop:
@@ -111,7 +113,7 @@ class _Chip:
             return NextHop(port=self._interface(target), weight=weight)
         gateway = hop.get("SAI_NEXT_HOP_ATTR_IP")
         interface = self._interface(str(hop.get("SAI_NEXT_HOP_ATTR_ROUTER_INTERFACE_ID", "")))
-        return NextHop(None if gateway is None else str(ip_address(str(gateway))), interface, weight)
+        return NextHop(word(gateway) or None, interface, weight)
 
     def _interface(self, identity: str) -> str:
         interface = self._kinds.get("ROUTER_INTERFACE", {}).get(identity)

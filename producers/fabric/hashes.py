@@ -7,10 +7,13 @@ flows on their links when a member goes; where STATE_DB's `FG_ROUTE_TABLE` shows
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
+from producers.fabric.shapes import mapping, whole
 from schemas.errors import MalformedInput
 from schemas.network import HashSettings, Route, RouteTable, prefix
+
+BUCKETS_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -63,18 +66,23 @@ def _number(merged: Mapping[str, str], name: str, where: str) -> int | None:
 def policies(found: Mapping[str, Any], where: str) -> dict[str, PolicyHash]:
     """Policy-based hashes by name, their fields by sequence number. Raises MalformedInput."""
     fields = {
-        key.partition("|")[2]: entry for key, entry in found.items() if key.startswith("PBH_HASH_FIELD|")
+        key.partition("|")[2]: mapping(entry, f"{where}, {key}")
+        for key, entry in found.items()
+        if key.startswith("PBH_HASH_FIELD|")
     }
     out = {}
     for key, entry in found.items():
         if not key.startswith("PBH_HASH|"):
             continue
         name = key.partition("|")[2]
-        listed = _fields({"hash_field_list@": str(entry.get("hash_field_list@", ""))}, "hash_field_list")
+        listed = _fields(
+            {"hash_field_list@": str(mapping(entry, f"{where}, {key}").get("hash_field_list@", ""))},
+            "hash_field_list",
+        )
         unknown = [field for field in listed if field not in fields]
         if unknown:
             raise MalformedInput(f"the hash has a field {unknown[0]} that is not defined", f"{where}, {key}")
-        ordered = sorted(listed, key=lambda field: int(fields[field].get("sequence_id", 0)))
+        ordered = sorted(listed, key=lambda field: whole(fields[field].get("sequence_id"), 0, where))
         out[name] = PolicyHash(
             name,
             tuple(
@@ -91,19 +99,19 @@ def with_buckets(table: RouteTable, found: Mapping[str, Any], where: str) -> Rou
     A group matches by prefix, or by next hops: then every next hop of the route is one of its members.
     """
     sizes = {
-        key.partition("|")[2]: int(entry.get("bucket_size", 0))
+        key.partition("|")[2]: _size(entry, f"{where}, {key}")
         for key, entry in found.items()
         if key.startswith("FG_NHG|")
     }
     if not sizes:
         return table
     by_prefix = {
-        str(prefix(key.partition("|")[2])): str(entry.get("FG_NHG"))
+        str(prefix(key.partition("|")[2])): str(mapping(entry, where).get("FG_NHG"))
         for key, entry in found.items()
         if key.startswith("FG_NHG_PREFIX|")
     }
     by_member = {
-        key.partition("|")[2]: str(entry.get("FG_NHG"))
+        key.partition("|")[2]: str(mapping(entry, where).get("FG_NHG"))
         for key, entry in found.items()
         if key.startswith("FG_NHG_MEMBER|")
     }
@@ -127,6 +135,14 @@ def with_buckets(table: RouteTable, found: Mapping[str, Any], where: str) -> Rou
 
     routes = {vrf: tuple(map(of, mine)) for vrf, mine in table.routes.items()}
     return replace(table, routes=routes)
+
+
+def _size(entry: Any, where: str) -> int:
+    """Buckets of a group. Raises MalformedInput."""
+    text = str(entry.get("bucket_size", 0)) if isinstance(entry, dict) else ""
+    if not text.isdecimal() or int(text) > BUCKETS_MAX:
+        raise MalformedInput(f"bucket_size is a number up to {BUCKETS_MAX}", where)
+    return int(text)
 
 
 def _buckets(route: Route, shown: Any) -> tuple[int, ...] | None:

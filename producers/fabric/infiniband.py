@@ -31,6 +31,7 @@ _TABLE: Final = re.compile(
 )
 _ENTRY: Final = re.compile(r"^(?P<lid>0x[0-9a-fA-F]+)\s+(?P<port>\d+)\s*:?.*$")
 _NO_PORT: Final = 255
+LMC_MAX: Final = 7  # three bits
 
 
 @dataclass
@@ -77,7 +78,9 @@ def discovered(text: str, where: str) -> tuple[Topology, dict[str, str]]:
         links.append(HalfLink(names[one], port, names[two], peer_port, _rate(rest)))
     port_lids += [(node.identity, "0", node.lid, node.lmc) for node in nodes.values() if node.lid]
     lids = {
-        lid_ + k: (names[identity], port) for identity, port, lid_, lmc in port_lids for k in range(1 << lmc)
+        lid_ + k: (names[identity], port)
+        for identity, port, lid_, lmc in port_lids
+        for k in range(1 << min(lmc, LMC_MAX))
     }
     switches = [names[node.identity] for node in nodes.values() if node.kind == "Switch"]
     hosts = [names[node.identity] for node in nodes.values() if node.kind != "Switch"]

@@ -6,12 +6,14 @@ selected and installed, of next hops those in the forwarding table. What is left
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from producers.fabric import asic
+from producers.fabric.shapes import mapping, mappings, whole, word
 from producers.report import Report
 from schemas.errors import MalformedInput
-from schemas.network import NextHop, Route, RouteTable, prefix
+from schemas.network import RECURSION_MAX, NextHop, Route, RouteTable, prefix
 
 _NOWHERE: Final = ("0.0.0.0", "::", "")
 _DEVICE_DROPS: Final = ("Null0", "null0", "blackhole", "Drop", "drop")
@@ -63,12 +65,12 @@ def _frr_routes(table: Mapping[str, Any], report: Report, where: str) -> Iterabl
         if not chosen:
             continue
         best = next((entry for entry in chosen if entry.get("installed")), chosen[0])
-        hops = _frr_hops(best.get("nexthops") or [], report)
+        hops = _frr_hops(mappings(best.get("nexthops"), f"{where}, {name}"), report, f"{where}, {name}")
         protocol = str(best.get("protocol", ""))
         yield Route(prefix(name), hops, protocol, local=protocol == "local")
 
 
-def _frr_hops(listed: Iterable[Mapping[str, Any]], report: Report) -> tuple[NextHop, ...]:
+def _frr_hops(listed: Iterable[Mapping[str, Any]], report: Report, where: str) -> tuple[NextHop, ...]:
     """Next hops in the forwarding table. Behind a recursive one FRR lists what it resolved to, where it did."""
     kept, recursive = [], []
     for hop in listed:
@@ -78,16 +80,16 @@ def _frr_hops(listed: Iterable[Mapping[str, Any]], report: Report) -> tuple[Next
             recursive.append(hop)
         else:
             kept.append(hop)
-    return tuple(map(_frr_hop, kept or recursive))
+    return tuple(_frr_hop(hop, where) for hop in kept or recursive)
 
 
-def _frr_hop(hop: Mapping[str, Any]) -> NextHop:
+def _frr_hop(hop: Mapping[str, Any], where: str) -> NextHop:
     drop = next((name for name in _DROPS if hop.get(name)), "")
     gateway = hop.get("ip")
     return NextHop(
         str(gateway) if gateway not in (None, *_NOWHERE) else None,
-        hop.get("interfaceName"),
-        max(1, int(hop.get("weight", 1))),
+        word(hop.get("interfaceName")) or None,
+        max(1, whole(hop.get("weight"), 1, where)),
         drop,
         None if hop.get("vrf") in (None, 0) else str(hop["vrf"]),
     )
@@ -103,13 +105,12 @@ def iproute(found: list[Any], switch: str, report: Report, where: str) -> RouteT
         if kind in ("broadcast", "multicast", "anycast"):
             report.skip(f"{kind} route")
             continue
-        flags = set(entry.get("flags") or [])
-        if flags & {"dead", "linkdown"} and "nexthops" not in entry:
+        at = f"{where}, route {number}"
+        if _down(entry) and "nexthops" not in entry:
             report.skip("route whose link is down")
             continue
         drop = kind if kind in ("blackhole", "unreachable", "prohibit", "throw") else ""
-        hops = [_ip_hop(hop) for hop in entry.get("nexthops") or [entry]
-                if not set(hop.get("flags") or []) & {"dead", "linkdown"}]  # fmt: skip
+        hops = [_ip_hop(hop, at) for hop in mappings(entry.get("nexthops"), at) or [entry] if not _down(hop)]
         if drop:
             hops = [NextHop(drop=drop)]
         table = str(entry.get("table", "main"))
@@ -119,8 +120,13 @@ def iproute(found: list[Any], switch: str, report: Report, where: str) -> RouteT
             six = ":" in str(entry.get("gateway") or (hops[0].gateway if hops else "") or "")
             text = "::/0" if six else "0.0.0.0/0"
         route = Route(prefix(text), tuple(hops), str(entry.get("protocol", "")), local=kind == "local")
-        metric = int(entry.get("metric", 0))
+        metric = whole(entry.get("metric"), 0, at)
         known = best.get((vrf, str(route.prefix)))
+        if known is not None and known[0] == metric and route.prefix.version == 6:
+            # Older kernels list each next hop of an IPv6 route on its own.
+            route = replace(route, next_hops=known[1].next_hops + route.next_hops)
+            best[vrf, str(route.prefix)] = (metric, route)
+            continue
         if known is not None:
             report.skip("route of a greater metric")
         if known is None or metric < known[0]:
@@ -131,11 +137,18 @@ def iproute(found: list[Any], switch: str, report: Report, where: str) -> RouteT
     return RouteTable(switch, {vrf: tuple(mine) for vrf, mine in routes.items()})
 
 
-def _ip_hop(hop: Mapping[str, Any]) -> NextHop:
+def _down(hop: Mapping[str, Any]) -> bool:
+    flags = hop.get("flags")
+    return isinstance(flags, list) and ("dead" in flags or "linkdown" in flags)
+
+
+def _ip_hop(hop: Mapping[str, Any], where: str) -> NextHop:
     gateway = hop.get("gateway")
     if gateway is None and isinstance(hop.get("via"), dict):  # an IPv4 route over an IPv6 neighbour
         gateway = hop["via"].get("host")
-    return NextHop(gateway, hop.get("dev"), max(1, int(hop.get("weight", 1))))
+    return NextHop(
+        word(gateway) or None, word(hop.get("dev")) or None, max(1, whole(hop.get("weight"), 1, where))
+    )
 
 
 def appl_db(found: Mapping[str, Any], switch: str, report: Report, where: str) -> RouteTable:
@@ -145,11 +158,15 @@ def appl_db(found: Mapping[str, Any], switch: str, report: Report, where: str) -
     neighbours: dict[str, str] = {}
     vrfs: dict[str, str] = {}
     groups = {
-        key.partition(":")[2]: entry for key, entry in found.items() if key.startswith("NEXTHOP_GROUP_TABLE:")
+        key.partition(":")[2]: mapping(entry, f"{where}, {key}")
+        for key, entry in found.items()
+        if key.startswith("NEXTHOP_GROUP_TABLE:")
     }
     for key, entry in found.items():
         table, _, name = key.partition(":")
-        entry = entry.get("value", entry) if isinstance(entry, dict) else {}
+        entry = mapping(entry, f"{where}, {key}")
+        if "value" in entry:
+            entry = mapping(entry["value"], f"{where}, {key}")
         if table == "ROUTE_TABLE":
             vrf, text = _vrf_of(name)
             hops = _appl_hops(entry, groups, found, report, f"{where}, {key}")
@@ -182,22 +199,33 @@ def _vrf_of(name: str) -> tuple[str, str]:
 
 
 def _appl_hops(
-    entry: Mapping[str, Any], groups: Mapping[str, Any], found: Mapping[str, Any], report: Report, at: str
+    entry: Mapping[str, Any],
+    groups: Mapping[str, Mapping[str, Any]],
+    found: Mapping[str, Any],
+    report: Report,
+    at: str,
+    depth: int = 0,
 ) -> tuple[NextHop, ...] | None:
     if str(entry.get("blackhole", "false")) == "true":
         return (NextHop(drop="blackhole"),)
-    group = entry.get("nexthop_group")
+    group = word(entry.get("nexthop_group"))
+    if depth > RECURSION_MAX:
+        raise MalformedInput("next hop groups that lead to each other", at)
     if group:
         if group in groups:
-            return _appl_hops(groups[group], groups, found, report, at)
+            return _appl_hops(groups[group], groups, found, report, at, depth + 1)
         by_class = found.get(f"CLASS_BASED_NEXT_HOP_GROUP_TABLE:{group}")
         if by_class is None:
             report.skip("route to a next hop group that is not listed")
             return None
         # Which member counts depends on the packet's class, which a flow list does not say: take them all.
         report.warn(f"{at}: class-based group {group}: all its members are taken as candidates")
-        members = [groups[name] for name in str(by_class.get("members", "")).split(",") if name in groups]
-        hops = [_appl_hops(member, groups, found, report, at) or () for member in members]
+        names = _split(mapping(by_class, at).get("members"))
+        hops = [
+            _appl_hops(groups[name], groups, found, report, at, depth + 1) or ()
+            for name in names
+            if name in groups
+        ]
         return tuple(hop for part in hops for hop in part)
     ports = _split(entry.get("ifname"))
     gateways = _split(entry.get("nexthop"))

@@ -20,9 +20,11 @@ from typing import Any, Final
 import yaml
 
 from producers.fabric import lldp
+from producers.fabric.shapes import mapping, word
 from schemas.errors import MalformedInput
 from schemas.network import HalfLink, Topology, cable, topology
 
+NODES_MAX: Final = 4_000_000
 _RATE: Final = re.compile(r"([\d.]+)\s*([kKmMgGtT]?)(?:i?[bB](?:it)?(?:ps|/s)?)?$")
 _SCALE: Final = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _TIME: Final = re.compile(r"([\d.]+)\s*(ns|us|ms|s)$")
@@ -84,7 +86,7 @@ def listed(text: str, where: str) -> Parsed:
 
 def _containerlab(inner: Mapping[str, Any], where: str) -> Parsed:
     nodes = _mapping(inner.get("nodes"), where, "nodes")
-    kinds = {name: _kind(node, inner) for name, node in nodes.items()}
+    kinds = {name: _kind(node, inner, where) for name, node in nodes.items()}
     hosts = {name for name, kind in kinds.items() if _is(kind, _HOST_KINDS)}
     links: list[HalfLink] = []
     degree: dict[str, int] = {}
@@ -111,10 +113,10 @@ def _containerlab(inner: Mapping[str, Any], where: str) -> Parsed:
     )
 
 
-def _kind(node: Any, inner: Mapping[str, Any]) -> str:
+def _kind(node: Any, inner: Mapping[str, Any], where: str) -> str:
     node = node if isinstance(node, dict) else {}
-    group = (inner.get("groups") or {}).get(node.get("group")) or {}
-    defaults = inner.get("defaults") or {}
+    group = mapping(mapping(inner.get("groups"), where).get(word(node.get("group"))), where)
+    defaults = mapping(inner.get("defaults"), where)
     return str(node.get("kind") or group.get("kind") or defaults.get("kind") or "")
 
 
@@ -173,10 +175,10 @@ def _cable(row: Mapping[str, Any], at: str, number: int) -> tuple[HalfLink, Half
     rate = row.get("rate") or row.get("bandwidth") or row.get("capacity")
     try:
         bps = float(gbps) * 1e9 if gbps not in (None, "") else rate_bps(str(rate)) if rate else None
-    except (TypeError, ValueError):
-        raise MalformedInput(f"no rate: {gbps!r}", at) from None
-    delay = row.get("delay")
-    return cable(*ends[0], *ends[1], bps, delay_ns(str(delay)) if delay else None)
+        delay = delay_ns(str(row["delay"])) if row.get("delay") else None
+    except (OverflowError, TypeError, ValueError) as error:
+        raise MalformedInput(f"no rate or delay: {error}", at) from None
+    return cable(*ends[0], *ends[1], bps, delay)
 
 
 def simulated(text: str, where: str) -> Parsed:
@@ -189,6 +191,8 @@ def simulated(text: str, where: str) -> Parsed:
     simai = len(head) >= 6
     try:
         nodes = int(head[0])
+        if not 0 < nodes <= NODES_MAX:
+            raise ValueError(f"{nodes} nodes")
         counted = int(head[2]) + int(head[3]) if simai else int(head[1])
         expected = int(head[4] if simai else head[2])
         switches: list[int] = []
@@ -209,7 +213,7 @@ def simulated(text: str, where: str) -> Parsed:
             links += cable(
                 str(one), str(ports[one]), str(two), str(ports[two]), rate_bps(row[2]), delay_ns(row[3]), loss
             )
-    except (IndexError, ValueError) as error:
+    except (IndexError, OverflowError, ValueError) as error:
         raise MalformedInput(f"not as its first line says: {error}", where) from error
     if len(switches) != counted or len(rows) != expected:
         raise MalformedInput(

@@ -32,7 +32,10 @@ def netdevs(text: str, where: str) -> dict[str, Netdev]:
     if not isinstance(found, list) or not all(isinstance(e, dict) and "ifname" in e for e in found):
         raise MalformedInput("a list of interfaces", where)
     by_name: dict[str, Mapping[str, Any]] = {str(entry["ifname"]): entry for entry in found}
-    return {name: _netdev(name, by_name) for name in by_name}
+    try:
+        return {name: _netdev(name, by_name) for name in by_name}
+    except (AttributeError, TypeError) as error:  # a part is not of the kind that it has to be
+        raise MalformedInput(f"not as `ip -d -j link` writes it: {error}", where) from error
 
 
 def _info(entry: Mapping[str, Any]) -> Mapping[str, Any]:

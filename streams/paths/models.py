@@ -9,7 +9,9 @@ other.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from ipaddress import ip_address
+from math import gcd
 from typing import Final
 from zlib import crc32
 
@@ -25,6 +27,7 @@ AGREEMENT_MIN: Final = 0.99
 CHOICES_MIN: Final = (
     20  # fewer known choices are no calibration: luck alone is right half of the time at 2 ways
 )
+WEIGHTS_MAX: Final = 4096  # buckets that a weighted group is spread over at most
 _FIELDS: Final = {
     "SRC_IP": "src", "DST_IP": "dst", "IP_PROTOCOL": "protocol", "L4_SRC_PORT": "sport", "L4_DST_PORT": "dport",
     "RDMA_BTH_DEST_QP": "qpn", "BTH_DEST_QP": "qpn", "DEST_QP": "qpn",
@@ -89,17 +92,31 @@ def buckets(route: Route | None, weights: Sequence[int]) -> NDArray[np.int64] | 
         return np.array(route.buckets, np.int64)
     if route is not None and route.resilient:
         return resilient_buckets(len(weights), max(route.resilient, len(weights)), [True] * len(weights))
-    return weighted_buckets(weights) if len(set(weights)) > 1 else None
+    if len(set(weights)) < 2:
+        return None
+    common = gcd(*weights)
+    reduced = [weight // common for weight in weights]
+    if sum(reduced) > WEIGHTS_MAX:
+        reduced = [max(1, weight * WEIGHTS_MAX // sum(weights)) for weight in weights]
+    return weighted_buckets(reduced)
 
 
 def place(
     model: HashModel, key: FlowKey, switch: str, port: str, table: NDArray[np.int64] | None, members: int
 ) -> int:
     """Which of `members` the model chooses for a flow that comes in by a port of a switch."""
-    seed = model.seeds(np.array([number_of(switch)]), np.array([number_of(port)]))
+    seed = model.seed
+    if model.seed_by:
+        seed = int(model.seeds(np.array([number_of(switch)]), np.array([number_of(port)]))[0])
     count = members if table is None else len(table)
-    chosen = int(model.choose(key_bytes([key], model.fields), seed, np.array([count]))[0])
+    chosen = int(model.place(_hashed(model, key, seed & 0xFFFFFFFF), np.array([count]))[0])
     return chosen if table is None else int(table[chosen])
+
+
+@lru_cache(maxsize=65_536)
+def _hashed(model: HashModel, key: FlowKey, seed: int) -> NDArray[np.uint32]:
+    """The hash of a flow: the switches of a path often share model and seed, and meet the same flow."""
+    return model.hash(key_bytes([key], model.fields), np.array([seed], np.uint32))
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,18 @@ def test_ip_route() -> None:
     assert local.local
 
 
+def test_next_hops_of_ipv6_that_older_kernels_list_apart_are_one_route() -> None:
+    one = {"dst": "fd00::/64", "dev": "eth0", "metric": 1024}
+    found = table(
+        [
+            one | {"gateway": "fe80::1"},
+            one | {"gateway": "fe80::2"},
+            one | {"gateway": "fe80::3", "metric": 2000},
+        ]
+    )
+    assert [gateway for gateway, *_ in ways(found, "fd00::9")] == ["fe80::1", "fe80::2"]
+
+
 APPL = {
     "ROUTE_TABLE:10.1.0.0/16": {
         "ifname": "PortChannel1,Ethernet8",

@@ -21,6 +21,7 @@ from streams.paths.models import (
     Choice,
     Rated,
     agreement,
+    buckets,
     calibrate,
     key_bytes,
     of_settings,
@@ -223,6 +224,16 @@ def test_the_rate_of_agreement_is_the_share_of_known_choices_that_a_model_gets_r
     other = agreement(HashModel("jenkins", seed=3), choices(MODEL, 600))
     assert other is not None
     assert abs(other - 1 / 6) < 0.06
+
+
+def test_great_weights_are_scaled_to_a_table_that_can_be_held() -> None:
+    table = buckets(None, [2_000_000, 6_000_000])
+    assert table is not None
+    assert table.tolist() == [1, 0, 1, 1]
+    wide = buckets(None, [1, 10**9])
+    assert wide is not None
+    assert len(wide) <= 4097
+    assert set(wide.tolist()) == {0, 1}
 
 
 def test_calibration_finds_the_model_and_judges_it_by_other_choices() -> None:
