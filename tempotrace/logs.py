@@ -4,6 +4,8 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from schemas.errors import Usage
@@ -65,3 +67,17 @@ def set_up(style: str | None = None, level: str | None = None, stream: TextIO | 
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if style == "json" else HumanLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+@contextmanager
+def quiet(names: Iterable[str]) -> Iterator[None]:
+    """Silence these loggers meanwhile."""
+    loggers = [logging.getLogger(name) for name in names]
+    before = [each.level for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for each, level in zip(loggers, before, strict=True):
+            each.setLevel(level)

@@ -1,12 +1,12 @@
 """Which clock a row was stamped by, what its stamp is in TAI, and how far two stamps can be compared.
 
-A batch states its clocks with their parents (host clock, grandmaster, TAI). Each distinct statement becomes a
-*slot*: the affine map to TAI, and the chain of clocks up to the root with a bound at each step. Everything in
-a slot follows from the batch's own header, so a row means the same whenever it is read again.
+A batch states its clocks with their parents (host clock, grandmaster, TAI). Each distinct one is a
+*slot*: map to TAI, and chain of clocks up to the root with a bound at each step. What is in a slot follows from the
+batch's own header, so a row means the same whenever it is read again.
 
 `diff_bound` of two slots sums the bounds up to their lowest common ancestor: what two clocks share cancels.
-Two readings of the same clock and epoch differ by no more than their quanta, plus the rate bound over the time
-between them. Where there is no common root, or a bound is unknown, there is none.
+Two readings of one clock and epoch differ by their quanta at most, plus the rate bound over the time between them.
+Where there is no common root, or a bound is unknown, there is none.
 """
 
 import math
@@ -254,8 +254,7 @@ class ClockBook:
 
     def bound_of(self, slot: int, level: int) -> int:
         """Greatest error against TAI of a clock in a slot's chain (0 the slot's own), as stated; else UNKNOWN."""
-        node = self["node"][slot]
-        root = int((node >= 0).sum()) - 1
+        node, root = self["node"][slot], int((self["node"][slot] >= 0).sum()) - 1
         steps = self["step_bound_ns"][slot, level:root]
         if (TAI, 0) not in self._nodes or node[root] != self._nodes[TAI, 0] or (steps == UNKNOWN).any():
             return UNKNOWN

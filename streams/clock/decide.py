@@ -1,7 +1,7 @@
 """The statement that the merge applies to a clock: what its batch states, corrected by its samples.
 
-See streams.clock.states for the rules. A chain of clocks from a stamp up to its root goes in, with the bound at each step
-(streams.clock.statement); the chain that holds comes out. Only clocks that are read as they stand are judged (their
+See streams.clock.states for the rules. A chain of clocks from a stamp up to its root goes in, with the bound at each
+step (streams.clock.statement); the chain that holds comes out. Only clocks that are read as they stand are judged (their
 nominal map to the parent is a whole number of seconds): samples compare readings, not somebody's correction.
 """
 

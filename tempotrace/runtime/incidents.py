@@ -17,8 +17,8 @@ but recovers and hands over each partition by itself.
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from schemas.metrics import Value
 from schemas.records import PAYLOAD_BYTES_MAX, DeadLetter, Finding, Incident, read
 from streams.diagnosis.incidents import ABSENT, PRESENT, Shelf, fold, key_of
 from tempotrace.clockwork import Clock, WallClock
+from tempotrace.logs import quiet
 from tempotrace.runtime.faust_kafka import App
 from tempotrace.runtime.health import HealthServer, Probes
 from tempotrace.runtime.incidents_input import Input
@@ -306,7 +307,8 @@ def run_incidents(
     clock = clock or WallClock()
     taken = Input(kafka, tenant)
     taken.check(accept_loss)
-    with _quiet():
+    # The libraries' loggers speak only where debugging was asked for: what matters is said by us.
+    with suppress() if log.isEnabledFor(logging.DEBUG) else quiet(LIBRARIES):
         try:
             return asyncio.run(_serve(kafka, tenant, instance, home, drain, clock, stop, taken))
         except (ClientError, ConnectionError) as error:
@@ -341,20 +343,3 @@ async def _serve(
         log.info("%s incidents: metrics on http://127.0.0.1:%d", tenant, health.port)
         await service.run(drain, stopped)
     return service.meters.values()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Let the libraries' loggers speak only where debugging was asked for: what matters is said by us."""
-    if log.isEnabledFor(logging.DEBUG):
-        yield
-        return
-    loggers = [logging.getLogger(name) for name in LIBRARIES]
-    before = [each.level for each in loggers]
-    for each in loggers:
-        each.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for each, level in zip(loggers, before, strict=True):
-            each.setLevel(level)
