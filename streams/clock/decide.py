@@ -1,8 +1,8 @@
 """The statement that the merge applies to a clock: what its batch states, corrected by its samples.
 
 See streams.clock.states for the rules. A chain of clocks from a stamp up to its root goes in, with the bound at each
-step (streams.clock.statement); the chain that holds comes out. Only clocks that are read as they stand are judged (their
-nominal map to the parent is a whole number of seconds): samples compare readings, not somebody's correction.
+step (streams.clock.statement); the chain that holds comes out. Only clocks that are read as they stand are judged
+(their nominal map to the parent is a whole number of seconds): samples compare readings, not somebody's correction.
 """
 
 import math
@@ -213,7 +213,8 @@ def _widened(
     step = Step(bound, growth, relation.as_of_ns, int(c.Assurance.CLAIMED), 1.0)
     node = (node[0], _epoch(node[1], relation.epoch))
     parent = named(row)["clk_parent"]
-    provenance = f"widened: a sample of {relation.offset} ± {relation.error} ns contradicts what was {_told(row, stated)}"
+    sample = f"{relation.offset} ± {relation.error} ns"
+    provenance = f"widened: a sample of {sample} contradicts what was {_told(row, stated)}"
     first = _row(
         row, node[1], None if parent is None else str(parent), step, line, int(state.status), provenance
     )

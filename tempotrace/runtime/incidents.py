@@ -308,7 +308,7 @@ def run_incidents(
     taken = Input(kafka, tenant)
     taken.check(accept_loss)
     # The libraries' loggers speak only where debugging was asked for: what matters is said by us.
-    with suppress() if log.isEnabledFor(logging.DEBUG) else quiet(LIBRARIES):
+    with quiet(() if log.isEnabledFor(logging.DEBUG) else LIBRARIES):
         try:
             return asyncio.run(_serve(kafka, tenant, instance, home, drain, clock, stop, taken))
         except (ClientError, ConnectionError) as error:
