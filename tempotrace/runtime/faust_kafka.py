@@ -24,6 +24,7 @@ from tempotrace.runtime.faust_security import credentials
 SESSION_SECONDS: Final = 10.0
 REQUEST_SECONDS: Final = 20.0  # more than the session, as the client asks
 COMMIT_SECONDS: Final = 0.5
+UNSETTLED_SECONDS: Final = 0.01
 
 
 @dataclass
@@ -89,16 +90,23 @@ class _Thread(driver.AIOKafkaConsumerThread):
     async def _fetch_records(
         self, consumer: AIOKafkaConsumer, active_partitions: Any, timeout: Any = None, max_records: Any = None
     ) -> Any:
-        records = await super()._fetch_records(consumer, active_partitions, timeout, max_records)
-        progress: Progress = self.app.progress  # type: ignore[attr-defined]
-        for each in active_partitions or ():
+        app: Any = self.app
+        progress: Progress = app.progress
+        generation = app.consumer_generation_id
+        active = {each for each in active_partitions if app.settled or each.topic != progress.topic}
+        if not active:  # which would mean all to the client
+            await asyncio.sleep(UNSETTLED_SECONDS)
+            return {}
+        records = await super()._fetch_records(consumer, active, timeout, max_records)
+        for each in active:
             if each.topic != progress.topic:
                 continue
             try:
                 position = await consumer.position(each)
             except IllegalStateError:
                 continue  # taken from us meanwhile
-            progress.read(each.partition, position, [one.offset for one in records.get(each, ())])
+            if generation == app.consumer_generation_id:
+                progress.read(each.partition, position, [one.offset for one in records.get(each, ())])
         return records
 
     def verify_event_path(self, now: float, tp: Any) -> None:
@@ -143,6 +151,9 @@ class App(faust.App):
     ) -> None:
         loop = asyncio.get_running_loop()
         self.moved = asyncio.Event()  # set at each change of progress
+        # Faust resumes its input before it seeks to the committed offsets, and then empties the queue of what it
+        # has read: records could be passed over. So none is read before all that is over.
+        self.settled = False
         self.failed: asyncio.Future[NoReturn] = loop.create_future()  # ends with what made an agent fail
         self.progress = Progress(input_topic, lambda: _set_soon(loop, self.moved))
         super().__init__(
@@ -168,8 +179,17 @@ class App(faust.App):
             store="memory://",
             datadir=folder,
         )
-        self.on_partitions_revoked.connect(self._dealt)
-        self.on_partitions_assigned.connect(self._dealt)
+
+    def on_rebalance_start(self) -> None:
+        """Partitions are about to be dealt anew."""
+        self.settled = False
+        super().on_rebalance_start()
+
+    def on_rebalance_end(self) -> None:
+        """Tables are recovered, and the input stands at the committed offsets."""
+        super().on_rebalance_end()
+        self.progress.reset()
+        self.settled = True
 
     def fail(self, error: BaseException) -> None:
         """Make `failed` end with this error, if it has not ended yet."""
@@ -179,9 +199,6 @@ class App(faust.App):
     async def _on_agent_error(self, agent: Any, exc: BaseException) -> None:
         # Faust would commit and go on with the next record.
         self.fail(exc)
-
-    async def _dealt(self, *_: Any, **__: Any) -> None:
-        self.progress.reset()
 
     def _new_transport(self) -> _Transport:
         return _Transport(self.conf.broker_consumer, self)
