@@ -209,9 +209,11 @@ class ClockBook:
         if not len(states) or not self._size:
             return slots, counts
         to = np.arange(self._size, dtype=np.int32)
-        for slot in np.unique(slots[slots >= 0]).tolist():
+        used = np.zeros(self._size + 1, np.bool_)
+        used[slots] = True  # -1, no clock, is the last place
+        for slot in np.flatnonzero(used[:-1]).tolist():
             to[slot] = self._decide(slot, states, at_ns, counts)
-        return np.where(slots < 0, np.int32(-1), to[np.where(slots < 0, 0, slots)]), counts
+        return np.append(to, np.int32(-1))[slots], counts
 
     def _decide(self, slot: int, states: States, at_ns: int, counts: dict[str, int]) -> int:
         rows, leap = self.rows[slot], self._leaps[slot]
@@ -224,19 +226,14 @@ class ClockBook:
         made = slot
         if found is not None:
             key = (found.chain.rows, leap - DECIDED_S)
-            known_slot = self._slots.get(key)
-            if known_slot is None:
+            made = self._slots.get(key, -1)
+            if made < 0:
                 self.rows.append(found.chain.rows)
                 self._leaps.append(key[1])
-                if line is not None and found.chain.steps[0].bound_ns != UNKNOWN and not line[2]:
-                    # Any moment may be the reference; the one at which the bound was found keeps it tight.
-                    as_of = found.chain.steps[0].as_of_ns
-                    line = (as_of - line[1] + line[0], as_of, 0.0)
-                known_slot = self._write(found.chain.rows[0], line, found.chain.steps, found.chain.nodes)
-                self._slots[key] = known_slot
+                made = self._write(found.chain.rows[0], found.line, found.chain.steps, found.chain.nodes)
+                self._slots[key] = made
                 counts["clocks_decided"] = counts.get("clocks_decided", 0) + 1
-                counts["claims_widened"] = counts.get("claims_widened", 0) + len(found.widened)
-            made = known_slot
+                counts["claims_widened"] = counts.get("claims_widened", 0) + found.widened
         self._decided[slot] = version, made
         return made
 

@@ -28,10 +28,11 @@ class Chain(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A chain with the clocks whose claims were widened."""
+    """A chain, the map to TAI of its first clock (the same, by another reference), and how many claims were widened."""
 
     chain: Chain
-    widened: tuple[str, ...]
+    line: Line | None
+    widened: int
 
 
 def decide(chain: Chain, line: Line | None, states: States, at_ns: int) -> Decided | None:
@@ -40,7 +41,12 @@ def decide(chain: Chain, line: Line | None, states: States, at_ns: int) -> Decid
     done = _from(chain, 0, line, states, at_ns, widened)
     if done is chain:
         return None
-    return Decided(Chain(done.rows, done.steps[:HOPS_MAX], done.nodes[: HOPS_MAX + 1]), tuple(widened))
+    done = Chain(done.rows, done.steps[:HOPS_MAX], done.nodes[: HOPS_MAX + 1])
+    first = done.steps[0]
+    if line is not None and first.bound_ns != UNKNOWN and not line[2]:
+        # Any moment may be the reference; the one at which the bound was found keeps it tight.
+        line = (first.as_of_ns - line[1] + line[0], first.as_of_ns, 0.0)
+    return Decided(done, line, len(widened))
 
 
 def _from(
@@ -100,7 +106,8 @@ def _step(state: Measured) -> Step:
 
 def _epoch(stated: int, measured: int) -> int:
     """The epochs that the producer counts and those found here, in one number (int32)."""
-    return int(((stated & 0x7FFF) << EPOCH_BITS) | (measured & (2**EPOCH_BITS - 1)))
+    merged: int = (stated & 0x7FFF) << EPOCH_BITS | (measured & (2**EPOCH_BITS - 1))
+    return merged
 
 
 def _told(row: Row, stated: Step) -> str:

@@ -117,15 +117,26 @@ class _Side:
 
     def __init__(self, wander: float | None) -> None:
         self._wander = wander
-        self.x: list[float] = []
-        self.y: list[float] = []
+        self._points = np.empty((2, 64))
+        self._size = 0
         self.hull: list[tuple[float, float]] = []  # (x, y + ½·W·x²), the part below all others
-        self._cut = 0
+
+    @property
+    def x(self) -> F64:
+        """Readings of the points, ascending."""
+        return self._points[0, : self._size]
+
+    @property
+    def y(self) -> F64:
+        """Their values."""
+        return self._points[1, : self._size]
 
     def push(self, x: float, y: float) -> None:
-        """Add a point; one that comes after a later one is put beside the latest, relaxed by the caller."""
-        self.x.append(x)
-        self.y.append(y)
+        """Add a point; x must not fall."""
+        if self._size == self._points.shape[1]:
+            self._points = np.concatenate((self._points, np.empty((2, max(64, self._size)))), axis=1)
+        self._points[:, self._size] = x, y
+        self._size += 1
         if self._wander is not None:
             self._push(x, y + 0.5 * self._wander * x * x)
 
@@ -144,11 +155,12 @@ class _Side:
 
     def forget(self, since: float) -> None:
         """Drop the points before `since`."""
-        keep = int(np.searchsorted(self.x, since))
-        del self.x[:keep], self.y[:keep]
+        first = int(np.searchsorted(self.x, since))
+        self._points = self._points[:, first:].copy()
+        self._size -= first
         self.hull.clear()
         if self._wander is not None:
-            for x, y in zip(self.x, self.y, strict=True):
+            for x, y in zip(self.x.tolist(), self.y.tolist(), strict=True):
                 self._push(x, y + 0.5 * self._wander * x * x)
 
     def relaxed(self, at: float) -> tuple[F64, F64]:
@@ -190,13 +202,13 @@ class Hull:
             if value is None:
                 continue
             x, y = (at - x0) / NS, float(sign * (value - y0))
-            if side.x and x < side.x[-1]:  # late: as seen at the newest reading, which only widens
-                y += self.limits.drift_ppb * (side.x[-1] - x)
-                x = side.x[-1]
+            if len(side.x) and x < side.x[-1]:  # late: as seen at the newest reading, which only widens
+                y += self.limits.drift_ppb * (float(side.x[-1]) - x)
+                x = float(side.x[-1])
             side.push(x, y)
             newest = max(newest, x)
         for side in (self._high, self._low):
-            if side.x and newest - side.x[0] > KEEP * self.limits.window_s:
+            if len(side.x) and newest - side.x[0] > KEEP * self.limits.window_s:
                 side.forget(newest - self.limits.window_s)
         return self.interval(max(high_at, low_at)) is not None
 
@@ -208,7 +220,7 @@ class Hull:
         x0, y0 = self._origin
         t = (at - x0) / NS
         high, low = (
-            float((np.array(side.y) + drift * np.abs(np.array(side.x) - t)).min()) if side.x else math.inf
+            float((side.y + drift * np.abs(side.x - t)).min(initial=math.inf))
             for side in (self._high, self._low)
         )
         low, slopes = -low, (-drift, drift)

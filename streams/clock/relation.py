@@ -81,9 +81,11 @@ class Relation:
     status: int = int(Status.UNKNOWN)
     epoch: int = 0
     began_ns: int = NEVER  # first sample of the epoch
-    hard_ns: int = NEVER  # time of `low` and `high`, which hard samples leave possible
-    low: int = 0
+    hard_ns: int = NEVER  # last hard sample
+    low: int = 0  # what hard samples leave possible: the sample that binds on each side, and its time
+    low_ns: int = NEVER
     high: int = 0
+    high_ns: int = NEVER
     as_of_ns: int = NEVER  # last sample of any kind
     offset: int = 0
     error: int = 0
@@ -115,8 +117,8 @@ class Relation:
             self.version += 1
 
     def take(self, sample: Sample, declared: Declared) -> bool:
-        """Take a sample. False: it is not newer than the last one, and is left out."""
-        if sample.time_ns <= self.as_of_ns:
+        """Take a sample. False: it is older than the last one, and is left out."""
+        if sample.time_ns < self.as_of_ns:
             return False
         if self.as_of_ns != NEVER:
             jump = sample.offset_ns - self.offset
@@ -133,14 +135,26 @@ class Relation:
 
     def _narrow(self, sample: Sample, declared: Declared) -> None:
         low, high = sample.offset_ns - sample.error_ns, sample.offset_ns + sample.error_ns
+        now = sample.time_ns
         if self.hard_ns != NEVER:
-            grown = math.ceil(declared.drift_ppb * 1e-9 * (sample.time_ns - self.hard_ns))
-            if low > self.high + grown or high < self.low - grown:
-                gone = low - self.high if low > self.high else high - self.low
+            least, most = self.interval(now, declared)
+            if low > most or high < least:
+                gone = low - most if low > most else high - least
                 self.restart(f"moved by {gone} ns, more than a drift of {declared.drift_ppb / 1e3:g} ppm can")
-            else:
-                low, high = max(low, self.low - grown), min(high, self.high + grown)
-        self.hard_ns, self.low, self.high = sample.time_ns, low, high
+        least, most = self.interval(now, declared) if self.hard_ns != NEVER else (low, high)
+        self.hard_ns = now
+        if low >= least:
+            self.low, self.low_ns = low, now
+        if high <= most:
+            self.high, self.high_ns = high, now
+
+    def interval(self, at_ns: int, declared: Declared) -> tuple[int, int]:
+        """(least, greatest) offset possible at a time by the hard samples of this epoch, of which there are some."""
+        drift = declared.drift_ppb * 1e-9
+        return (
+            self.low - math.ceil(drift * abs(at_ns - self.low_ns)),
+            self.high + math.ceil(drift * abs(at_ns - self.high_ns)),
+        )
 
     def _count(self, sample: Sample) -> None:
         size = abs(sample.offset_ns)
@@ -175,7 +189,10 @@ class Relation:
             return unknown._replace(why=self.why or "before the first sample")
         if status in (Status.UNKNOWN, Status.STEPPED):
             return unknown
-        hard = None if self.hard_ns == NEVER else max(abs(self.low), abs(self.high))
+        hard = None
+        if self.hard_ns != NEVER:
+            low, high = self.interval(self.hard_ns, declared)
+            hard = max(abs(low), abs(high))
         if status == Status.LOCKED:
             found = self.tail.bound(math.inf if hard is None else float(hard), float(self.narrowest))
             usable = hard is None or (found.epsilon or 1.0) <= declared.epsilon_max

@@ -16,7 +16,10 @@ A decided bound is one of |offset| from that map.
 GM → PHC → system clock → GPU: a parent that has relations of its own goes on the chain with its measured step.
 """
 
+import math
+import re
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,12 +27,14 @@ from numpy.typing import NDArray
 
 from schemas.columns import NULL_I64, NULL_U8, Assurance, Status
 from schemas.columns import ClockKindOfRow as Kind
+from schemas.time import TAI
 from streams.clock.estimate import ONE_WAY, REPORT, ROUND_TRIP, read_of, status_of
 from streams.clock.relation import NEVER, Declared, Measured, Relation, Sample
 
 I64 = NDArray[np.int64]
 RELATIONS_MAX: Final = 8  # of one clock: those with the oldest samples go first
 CLOCKS_MAX: Final = 20_000
+_IDENTITY: Final = re.compile(r"[0-9a-f]{6}\.[0-9a-f]{4}\.[0-9a-f]{6}(-\d+)?$")
 _SAMPLES: Final = (Kind.SERVO, Kind.MEASUREMENT, Kind.TRACKING)
 
 
@@ -37,6 +42,7 @@ class Rows(NamedTuple):
     """Rows of the clock family in order of time, all of one length; None, NULL_I64, NaN and 255 are unknown."""
 
     time_ns: I64  # TAI
+    quantum_ns: I64  # of the stamp: the row is of some moment in [time_ns, time_ns + quantum_ns)
     clock: Sequence[str | None]
     parent: Sequence[str | None]
     form: Sequence[str | None]
@@ -105,7 +111,7 @@ class States:
         read, delay, error = read_of(form), int(rows.delay_ns[k]), int(rows.error_ns[k])
         if read == REPORT:
             return
-        parent = rows.parent[k] or self._master.get(clock) or f"{clock} master"
+        parent = parent_name(clock, rows.parent[k] or self._master.get(clock))
         if parent == clock or status in (Status.STEPPED, Status.UNKNOWN):
             return
         known = self._clocks.get(clock)
@@ -139,6 +145,8 @@ class States:
                 Status.LOCKED
             )  # an exchange with a source that is followed, and no word of its state
         before = relation.epoch
+        # When in its quantum the sample was taken is not known: the clock may have drifted as long.
+        half += math.ceil(self.declared.drift_ppb * 1e-9 * max(0, int(rows.quantum_ns[k]) - 1))
         relation.take(
             Sample(
                 int(rows.time_ns[k]), int(rows.offset_ns[k]), half, hard, locked, root,
@@ -197,6 +205,24 @@ class States:
             out._clocks.setdefault(clock, {})[parent] = Relation.load(plain, arrays["top"][end - rows : end])
         out._master = dict(master)
         return out
+
+
+def parent_name(clock: str, parent: str | None) -> str:
+    """The name under which a parent is one clock for all who were measured against it.
+
+    An address, a PTP identity and a name with its host are; `PPS`, a pool's host name, a link-local or loopback address
+    (each machine has its own behind it) and a parent without a name are this host's alone.
+    """
+    host = clock.rsplit("/", 1)[0]
+    if parent is None:
+        return f"{clock} master"
+    if "/" in parent or parent == TAI or _IDENTITY.match(parent):
+        return parent
+    try:
+        address = ip_address(parent)
+    except ValueError:
+        return f"{host}/{parent}"
+    return f"{host}/{parent}" if address.is_link_local or address.is_loopback else parent
 
 
 def contradicts(relation: Relation, claim_ns: int) -> bool:

@@ -39,10 +39,10 @@ def coverage(
     """Count how often bounds of clock error hold: simulated families, and measured exchanges with a hidden path.
 
     The statistical bound (ε = 1e-4) holds for a family if the exact lower 95 % limit of its coverage is at least
-    99.99 % and its mean width at most 1.5 × the oracle's quantile. Hard bounds on the hidden paths must never miss.
-    Exit 1 if either fails.
+    99.99 % and its mean width at most 1.5 × the oracle's quantile. Heavy tails need some two million intervals to
+    show it. Hard bounds on the hidden paths must never miss. Exit 1 if either fails.
 
-    Example: tempotrace clock coverage --intervals 300000 --netns data/time/netns-lab --paths 10
+    Example: tempotrace clock coverage --netns data/time/netns-lab --paths 10
     """
     import numpy as np
 

@@ -7,9 +7,8 @@ times as wide. Units: the family's own scale.
 A history of 10,000 has a handful of values that can be among its greatest. Those alone are drawn, by the exact
 law: noise is cut into layers of its size, and in a layer that reaches to a, a measurement beyond `u` has an error
 beyond u − a. How many there are of each is multinomial, and the values follow the laws given that. So millions of
-intervals are independent of each other, and
-a test compares them with histories drawn in full. Where others' formulae are counted, the last RECENT
-measurements are drawn plainly and the bound is of both.
+intervals are independent of each other, and a test compares them with histories drawn in full. Where others'
+formulae are counted, the last RECENT measurements are drawn plainly and the bound is of both.
 """
 
 import math

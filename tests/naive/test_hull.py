@@ -98,6 +98,17 @@ def test_a_declared_wander_narrows() -> None:
     assert ends[1].slope_high - ends[1].slope_low < 0.1 * 2 * 50_000.0
 
 
+@pytest.mark.parametrize("wander", [None, 10.0])
+def test_after_a_long_silence_only_what_is_new_is_kept(wander: float | None) -> None:
+    hull = Hull(Limits(50_000.0, wander, 10.0))
+    for k in range(64):
+        assert hull.add(T0 + k, 100, T0 + k, -100)
+    assert hull.add(T0 + 1000 * NS, 300, T0 + 1000 * NS, -100)
+    found = hull.interval(T0 + 1000 * NS)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((-100, 300))
+
+
 def test_a_step_contradicts() -> None:
     hull = Hull(Limits(50_000.0))
     assert hull.add(T0, 10_000, T0, -10_000)

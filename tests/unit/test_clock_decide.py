@@ -1,0 +1,120 @@
+"""What the merge applies to a stated clock: claims that give way, that are widened, and that stand."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from schemas.columns import Assurance, ClockKind, Status, Timescale
+from schemas.draft import Draft
+from schemas.pack import Head, SeqBook, Source
+from schemas.time import NS, TAI, ClockState
+from streams.clock.book import UNKNOWN, ClockBook
+from streams.clock.states import States
+from tests.clock_rows import T0, ntp, rows
+
+CLAIM = ClockState(
+    clock_id="h/CLOCK_REALTIME", parent=TAI, kind=ClockKind.NTP, status=Status.LOCKED, timescale=Timescale.UTC,
+    bound_ns=5_000_000, as_of_ns=T0 - 37 * NS, growth_ppb=500_000.0, provenance="kernel: maxerror",
+)  # fmt: skip
+
+
+def slots_of(book: ClockBook, *stated: tuple[ClockState, ...]) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Slots of stamps on the first clock of each chain."""
+    draft = Draft(Head("t", "s", "p", "probe"), SeqBook())
+    for number, (clock, *parents) in enumerate(stated):
+        source = Source(f"s{number}", "h", clock, 1)
+        draft.row(source, T0, kind=0)
+        for parent in parents:
+            draft.parent(parent)
+    return book.slots_of(draft.build())
+
+
+def test_a_claim_gives_way_to_what_was_measured() -> None:
+    book, states = ClockBook(), States()
+    other = replace(CLAIM, clock_id="g/CLOCK_REALTIME")
+    stated = slots_of(book, (CLAIM,), (other,))
+    states.feed(rows(ntp(1000, 20_000), ntp(-2000, 30_000, clock="g/CLOCK_REALTIME", time_ns=T0)))
+    at = np.array([T0, T0])
+    before = book.diff_bound(stated[:1].astype(np.int64), at[:1], stated[1:].astype(np.int64), at[1:], 1e-6)
+    assert (before.bound_ns.tolist(), before.assured.tolist()) == ([10_000_000], [False])
+    held, counts = book.applied(stated, states, T0)
+    assert counts == {"clocks_decided": 2, "claims_widened": 0}
+    # Both were measured against 10.0.0.1, so they meet there, and that proves.
+    after = book.diff_bound(held[:1].astype(np.int64), at[:1], held[1:].astype(np.int64), at[1:], 1e-6)
+    assert (after.bound_ns.tolist(), after.assured.tolist()) == ([11_000 + 17_000], [True])
+    # To TAI it is the claim still, no narrower than before, and it says where it comes from.
+    assert book.bound_at(held, at).tolist() == [5_000_000 + 2 * 11_000, 5_000_000 + 2 * 17_000]
+    assert "claimed 5000000 ns (kernel: maxerror)" in str(book.rows[held[0]][0][-1])
+    assert book.map_of(held)[3].all()
+    # Until the next sample the state is the same slot; other clocks are left alone.
+    again, counts = book.applied(stated, states, T0 + NS // 2)
+    assert (again.tolist(), counts) == (held.tolist(), {})
+    kept, _ = book.applied(np.array([-1], np.int32), states, T0)
+    assert kept.tolist() == [-1]
+
+
+def test_a_measured_parent_that_the_batch_knows_keeps_its_own_chain() -> None:
+    book, states = ClockBook(), States()
+    phc = ClockState(
+        "h/ptp0", parent="gm", timescale=Timescale.TAI, bound_ns=90, assurance=Assurance.HARD, provenance="x"
+    )
+    system = replace(CLAIM, parent="h/ptp0")
+    stated = slots_of(book, (system, phc), (phc,))
+    states.feed(rows({"parent": "h/ptp0", "offset_ns": 100, "delay_ns": 400}))
+    held, _ = book.applied(stated, states, T0)
+    at = np.array([T0])
+    bound = book.diff_bound(held[:1].astype(np.int64), at, held[1:].astype(np.int64), at, 1e-6)
+    assert (bound.bound_ns.tolist(), bound.assured.tolist()) == ([300], [True])
+    assert held[1] == stated[1]
+
+
+def test_a_statement_that_a_sample_contradicts_is_widened_and_proves_nothing() -> None:
+    book, states = ClockBook(), States()
+    sure = replace(CLAIM, bound_ns=1000, growth_ppb=0.0, assurance=Assurance.HARD)
+    exact = replace(sure, clock_id="g/CLOCK_REALTIME")
+    stated = slots_of(book, (sure,), (exact,))
+    at = np.array([T0])
+    states.feed(rows(ntp(50_000, 20_000, root=300)))
+    held, counts = book.applied(stated, states, T0)
+    assert counts == {"clocks_decided": 1, "claims_widened": 1}
+    assert held[1] == stated[1]
+    bound = book.diff_bound(held[:1].astype(np.int64), at, held[1:].astype(np.int64), at, 1e-6)
+    assert (bound.bound_ns.tolist(), bound.assured.tolist()) == ([60_000 + 300 + 1000], [False])
+    told = str(book.rows[held[0]][0][-1])
+    assert told.startswith("widened: a sample of 50000 ± 10000 ns contradicts what was claimed 1000 ns")
+    # A sample that its claim allows changes nothing.
+    calm, fresh = States(), ClockBook()
+    stated = slots_of(fresh, (sure,))
+    calm.feed(rows(ntp(9_000, 20_000, root=300)))
+    assert fresh.applied(stated, calm, T0)[0].tolist() == stated.tolist()
+
+
+def test_a_corrected_clock_is_not_judged_by_its_readings() -> None:
+    book, states = ClockBook(), States()
+    mapped = replace(CLAIM, ref_ns=5, ref_parent_ns=T0, rate_ppb=0.0)
+    stated = slots_of(book, (mapped,))
+    states.feed(rows(ntp(0, 20_000)))
+    assert book.applied(stated, states, T0)[0].tolist() == stated.tolist()
+
+
+def test_a_void_measurement_leaves_the_claim() -> None:
+    book, states = ClockBook(), States()
+    stated = slots_of(book, (CLAIM,))
+    states.feed(rows(ntp(0, 20_000)))
+    assert book.applied(stated, states, T0)[0].tolist() != stated.tolist()
+    assert book.applied(stated, states, T0 + 2000 * NS)[0].tolist() == stated.tolist()
+
+
+def test_decided_states_survive_a_snapshot_and_compaction() -> None:
+    book, states = ClockBook(), States()
+    stated = slots_of(book, (CLAIM,))
+    states.feed(rows(ntp(0, 20_000)))
+    held, _ = book.applied(stated, states, T0)
+    meta, arrays = book.dump()
+    again = ClockBook.load(meta, arrays)
+    found, counts = again.applied(stated, states, T0)
+    assert (found.tolist(), counts) == (held.tolist(), {})
+    new = again.compact(np.array([int(held[0])], np.int64))
+    assert again.bound_at(new[held], np.array([T0])).tolist() == book.bound_at(held, np.array([T0])).tolist()
+    assert again.bound_at(new[held], np.array([T0]))[0] != UNKNOWN
