@@ -13,7 +13,7 @@ def null_of(dtype: np.dtype[np.generic]) -> int | float:
     """What stands for null in a packed column of this dtype."""
     if dtype.kind == "f":
         return float("nan")
-    info = np.iinfo(dtype)  # type: ignore[type-var]  # kind is integer here
+    info = np.iinfo(dtype.str)
     return int(info.max if dtype.kind == "u" else info.min)
 
 
@@ -46,7 +46,7 @@ def narrow(values: Array, dtype: np.dtype[np.generic]) -> tuple[Array, I64]:
     if dtype.kind == "f" or dtype == np.uint64 or dtype == np.int64:
         return np.ascontiguousarray(values).astype(dtype, copy=False), none
     wide = np.asarray(values, np.int64)
-    info = np.iinfo(dtype)  # type: ignore[type-var]  # kind is integer here
+    info = np.iinfo(dtype.str)
     if len(wide) and wide.min() >= 0 and wide.max() < info.max:
         return wide.astype(dtype), none  # nothing null, nothing to escape: as nearly always
     null = wide == c.NULL_I64

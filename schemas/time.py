@@ -4,6 +4,7 @@ A stamp belongs to a clock and an epoch. *Placement* (windows, watermarks, first
 clock's nominal map to TAI; a *verdict* needs a bound between two clocks, which cancels what they share.
 """
 
+import bisect
 import re
 from dataclasses import dataclass
 
@@ -36,9 +37,15 @@ def utc_to_tai(utc_ns: I64) -> I64:
     return utc_ns + _OFFSETS[np.searchsorted(_STARTS, utc_ns, side="right")] * NS
 
 
+def unix_to_tai(unix_ns: int) -> int:
+    """One Unix time (ns UTC) as ns TAI; `utc_to_tai` without an array."""
+    entry = bisect.bisect_right(LEAPS, unix_ns // NS, key=lambda leap: leap[0]) - 1
+    return unix_ns + (LEAPS[entry][1] * NS if entry >= 0 else 0)
+
+
 def append_to_tai(append_ms: int) -> int:
     """Broker append time (Unix ms) as ns TAI."""
-    return int(utc_to_tai(np.int64(append_ms * 1_000_000)))  # type: ignore[arg-type]  # 0-d works
+    return unix_to_tai(append_ms * 1_000_000)
 
 
 @dataclass(frozen=True)

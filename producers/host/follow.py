@@ -23,13 +23,14 @@ from producers.host.grammar import Grammar, Row
 from producers.host.logs import Lines as LineCounts
 from producers.host.logs import LogReport, Options, incarnation_of, source_name
 from producers.host.reading import BOOT, NS, SYSTEM
-from producers.host.stampclocks import stamp_clock, unix_to_tai
+from producers.host.stampclocks import stamp_clock
 from producers.host.survey import SOURCES_MAX, SourceKey
 from producers.host.tail import Begin, End, Lines, Tail
 from schemas.batch import Batch
 from schemas.columns import Control
 from schemas.draft import control
 from schemas.pack import Head, Source
+from schemas.time import unix_to_tai
 
 LAG_NS: Final = 2 * NS  # stamps in whole seconds, and lines that wait in a buffer
 LOOK_S: Final = 0.05  # between two looks at the files: the heartbeat, too

@@ -13,6 +13,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -82,16 +83,16 @@ def discipline() -> Discipline | None:
 
 def realtime_state(host: str, now_ns: int, epoch: int, said: Discipline | None) -> ClockState:
     """CLOCK_REALTIME of a host as its kernel states it at `now_ns` (Unix ns)."""
-    common = {"clock_id": f"{host}/{REALTIME}", "epoch": epoch, "parent": TAI, "timescale": Timescale.UTC}
+    clock = ClockState(clock_id=f"{host}/{REALTIME}", epoch=epoch, parent=TAI, timescale=Timescale.UTC)
     if said is None or not said.synchronised:
-        return ClockState(
-            **common,  # type: ignore[arg-type]
+        return replace(
+            clock,
             kind=ClockKind.FREE,
             status=Status.UNKNOWN if said is None else Status.FREERUN,
             provenance="kernel: states nothing" if said is None else "kernel: not synchronised",
         )
-    return ClockState(
-        **common,  # type: ignore[arg-type]
+    return replace(
+        clock,
         kind=ClockKind.NTP,
         status=Status.LOCKED,
         utc_offset_s=said.tai_offset_s or None,

@@ -6,21 +6,10 @@ UTC as far as the host knows, in steps of what is printed; CLOCK_MONOTONIC count
 to CLOCK_REALTIME where the log itself shows one; a line's number or a syslog date without a year is no time
 at all."""
 
-import numpy as np
-
 from producers.host.boots import BootMap
-from producers.host.reading import BOOT, NS, SYSTEM
+from producers.host.reading import BOOT, SYSTEM
 from schemas.columns import Assurance, Timescale
-from schemas.time import ClockState, utc_to_tai
-
-_TABLE_END_NS = 1_483_228_800 * NS  # the last leap second known
-
-
-def unix_to_tai(unix_ns: int) -> int:
-    """Unix ns as ns TAI."""
-    if unix_ns >= _TABLE_END_NS:
-        return unix_ns + 37 * NS
-    return int(utc_to_tai(np.int64(unix_ns)))  # type: ignore[arg-type]  # 0-d works
+from schemas.time import ClockState
 
 
 def system_clock(host: str, quantum_ns: int) -> ClockState:

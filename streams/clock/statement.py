@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-
 from schemas import columns as c
 from schemas.errors import MalformedInput
-from schemas.time import NS, TAI, TAI_UTC_DEFAULT_S, utc_to_tai
+from schemas.time import NS, TAI, TAI_UTC_DEFAULT_S, unix_to_tai
 
 UNKNOWN = c.NULL_I64
 # Times that stamps and statements may show, 1896 to 2116: differences and sums of a few stay within int64.
@@ -114,7 +112,7 @@ def _leap_below(rows: Statement, level: int) -> int:
     """TAI - UTC of a parent: by the table where the clock below was compared with it, else 37 s."""
     below = named(rows[level - 1])
     at = integer(below["clk_ref_parent_ns"])
-    leap = 0 if at == UNKNOWN else (int(utc_to_tai(np.int64(at))) - at) // NS  # type: ignore[arg-type]
+    leap = 0 if at == UNKNOWN else (unix_to_tai(at) - at) // NS
     return leap or TAI_UTC_DEFAULT_S
 
 

@@ -18,6 +18,7 @@ def fill(
     Flow f has the entries start[f] to start[f + 1] − 1; link l is crossed by the entries
     link_entry[link_start[l]:link_start[l + 1]]. `left` (capacity) and `demand` (sum of shares) by link are
     used up. A link's level only rises, so a link whose noted level is out of date goes back into the heap.
+    Links are `wire` here: `link` is the argument.
     """
     flows, links = len(start) - 1, len(left)
     rate = np.full(flows, np.inf)
@@ -25,38 +26,38 @@ def fill(
     heap = np.empty(links, np.int32)
     level = np.empty(links)
     size = 0
-    for l in range(links):  # noqa: E741
-        if demand[l] <= 0:
+    for wire in range(links):
+        if demand[wire] <= 0:
             continue
-        level[l] = left[l] / demand[l]
+        level[wire] = left[wire] / demand[wire]
         at = size
         size += 1
-        while at > 0 and level[heap[(at - 1) // 2]] > level[l]:
+        while at > 0 and level[heap[(at - 1) // 2]] > level[wire]:
             heap[at] = heap[(at - 1) // 2]
             at = (at - 1) // 2
-        heap[at] = l
+        heap[at] = wire
     while size > 0:
-        l = heap[0]  # noqa: E741
-        now = max(left[l], 0.0) / demand[l] if demand[l] > 1e-12 else np.inf
+        wire = heap[0]
+        now = max(left[wire], 0.0) / demand[wire] if demand[wire] > 1e-12 else np.inf
         done = now == np.inf
-        if not done and now <= level[l] * (1 + 1e-12):
-            for k in range(link_start[l], link_start[l + 1]):
+        if not done and now <= level[wire] * (1 + 1e-12):
+            for k in range(link_start[wire], link_start[wire + 1]):
                 f = owner[link_entry[k]]
                 if rate[f] < np.inf:
                     continue
-                rate[f] = level[l]
+                rate[f] = level[wire]
                 limit[f] = link_entry[k]
                 for e in range(start[f], start[f + 1]):
-                    left[link[e]] -= share[e] * level[l]
+                    left[link[e]] -= share[e] * level[wire]
                     demand[link[e]] -= share[e]
             done = True
         if done:
             size -= 1
             if size == 0:
                 break
-            l = heap[size]  # noqa: E741
+            wire = heap[size]
         else:
-            level[l] = now
+            level[wire] = now
         at = 0
         while True:
             child = 2 * at + 1
@@ -64,9 +65,9 @@ def fill(
                 break
             if child + 1 < size and level[heap[child + 1]] < level[heap[child]]:
                 child += 1
-            if level[heap[child]] >= level[l]:
+            if level[heap[child]] >= level[wire]:
                 break
             heap[at] = heap[child]
             at = child
-        heap[at] = l
+        heap[at] = wire
     return rate, limit

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from schemas import columns as c
-from schemas.time import NS, TAI, TAI_UTC_DEFAULT_S, ClockState, utc_to_tai
+from schemas.time import NS, TAI, TAI_UTC_DEFAULT_S, ClockState, unix_to_tai
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def chain_of(clock: ClockState, stated: list[ClockState], near_ns: int) -> Chain
         chain.append(by_name[chain[-1].parent or ""])
     leap_s = 0
     if clock.timescale in (c.Timescale.UTC, c.Timescale.UTC_SMEARED):
-        leap_s = (int(utc_to_tai(near_ns)) - near_ns) // NS  # type: ignore[arg-type]  # 0-d works
+        leap_s = (unix_to_tai(near_ns) - near_ns) // NS
     return Chain(tuple(chain), leap_s or TAI_UTC_DEFAULT_S)
 
 
