@@ -20,7 +20,7 @@ from loadtest.bench import (
 )
 from loadtest.ground import existing_broker, own_broker
 from tempotrace.cli.feed import stop_signals
-from tempotrace.cli.options import Bootstrap, Json, KafkaProperties, connect, emit
+from tempotrace.cli.options import Bootstrap, Compression, Json, KafkaProperties, connect, emit
 from tempotrace.cli.options import console as plain_console
 from tempotrace.clockwork import WallClock
 
@@ -46,9 +46,7 @@ def bench(
         int | None, typer.Option("--passes", metavar="N", help=f"Passes of each stage ({PASSES}).")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the simulation.")] = 1,
-    compression: Annotated[
-        str, typer.Option("--compression", metavar="CODEC", help="Of what is written: none, lz4, zstd.")
-    ] = "none",
+    compression: Compression = "none",
     quick: Annotated[
         bool, typer.Option("--quick", help=f"{QUICK_EVENTS:,} events, one size of batches, one pass.")
     ] = False,

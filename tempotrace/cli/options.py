@@ -31,12 +31,29 @@ KafkaProperties = Annotated[
     typer.Option("--kafka-properties", metavar="FILE", help="SASL/TLS settings by librdkafka's names."),
 ]
 Lake = Annotated[Path, typer.Option("--lake", metavar="DIR", help="Folder of the lake.")]
+Drain = Annotated[
+    bool, typer.Option("--drain", help="Work through all that is in the log now, commit, then end.")
+]
+Instance = Annotated[
+    int, typer.Option("--instance", metavar="N", min=0, help="Number of this worker of the stage.")
+]
+AcceptLoss = Annotated[
+    bool,
+    typer.Option("--accept-loss", help="Go on where input is gone, and record the loss in `deadletter`."),
+]
+Compression = Annotated[
+    str, typer.Option("--compression", metavar="CODEC", help="Of what is written: none, lz4, zstd.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 __all__ = [
     "DEFAULT_LAKE",
     "DEFAULT_TENANT",
+    "AcceptLoss",
     "Bootstrap",
+    "Compression",
+    "Drain",
+    "Instance",
     "Json",
     "KafkaProperties",
     "Lake",

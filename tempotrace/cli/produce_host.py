@@ -99,6 +99,19 @@ def host(
     topics.check_tenant(tenant)
     if as_mesh + bool(log) + (rdma_device is not None) != 1:
         raise Usage("say what to read: either --log FILE, --mesh or --rdma DEV")
+    mode = "--mesh" if as_mesh else "--log" if log else "--rdma"
+    heeds: dict[str, tuple[object, str]] = {
+        "--node": (node, "--mesh"),
+        "--listen": (listen, "--mesh"),
+        "--peer": (peer or None, "--mesh"),
+        "--hosts": (hosts, "--mesh"),
+        "--interval": (interval, "--mesh --rdma"),
+        "--follow": (follow or None, "--log"),
+        "--year": (year, "--log"),
+    }
+    foreign = [name for name, (value, by) in heeds.items() if value is not None and mode not in by.split()]
+    if foreign:
+        raise Usage(f"{mode} does not take {', '.join(foreign)}")
     settings = connect(bootstrap, kafka_properties)
     seconds_max = None if seconds is None else parse_duration_ns(seconds) / 1e9
     if as_mesh:

@@ -11,7 +11,10 @@ from schemas.errors import Usage
 from tempotrace.cli.options import (
     DEFAULT_LAKE,
     DEFAULT_TENANT,
+    AcceptLoss,
     Bootstrap,
+    Drain,
+    Instance,
     Json,
     KafkaProperties,
     Lake,
@@ -21,11 +24,6 @@ from tempotrace.cli.options import (
 )
 
 app = typer.Typer(help="Write the lake, send alerts.\n\nExample: tempotrace sink lake --drain")
-Drain = Annotated[bool, typer.Option("--drain", help="Work through what is in the log now, then end.")]
-Instance = Annotated[int, typer.Option("--instance", min=0, metavar="N", help="Number of this process.")]
-AcceptLoss = Annotated[
-    bool, typer.Option("--accept-loss", help="Go on where the log was made anew or cut, and record the loss.")
-]
 
 # A unit is cut after so many seconds, or so many bytes of Arrow tables (about a million events).
 UNIT_SECONDS = 2.0

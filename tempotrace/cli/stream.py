@@ -10,26 +10,24 @@ from schemas.processor import Processor
 from schemas.time import parse_duration_ns
 from tempotrace import wiring
 from tempotrace.cli import stream_incidents
-from tempotrace.cli.options import DEFAULT_TENANT, Bootstrap, Json, KafkaProperties, Tenant, connect, emit
+from tempotrace.cli.options import (
+    DEFAULT_TENANT,
+    AcceptLoss,
+    Bootstrap,
+    Compression,
+    Drain,
+    Instance,
+    Json,
+    KafkaProperties,
+    Tenant,
+    connect,
+    emit,
+)
 from tempotrace.runtime.runner import RunnerSettings
 from tempotrace.runtime.stage import run_stage
 from tempotrace.settings import Settings
 
 app = typer.Typer(help="Run a stage until stopped, or with --drain to the end of the log.")
-
-Drain = Annotated[
-    bool, typer.Option("--drain", help="Work through all that is in the log now, commit, then end.")
-]
-Instance = Annotated[
-    int, typer.Option("--instance", metavar="N", min=0, help="Number of this worker of the stage.")
-]
-AcceptLoss = Annotated[
-    bool,
-    typer.Option("--accept-loss", help="Go on where input is gone, and record the loss in `deadletter`."),
-]
-Compression = Annotated[
-    str, typer.Option("--compression", metavar="CODEC", help="Of what is written: none, lz4, zstd.")
-]
 
 
 @app.command()

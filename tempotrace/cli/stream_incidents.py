@@ -1,11 +1,22 @@
 """`tempotrace stream incidents`: keep incidents from findings."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from schemas.metrics import Value
-from tempotrace.cli.options import DEFAULT_TENANT, Bootstrap, Json, KafkaProperties, Tenant, connect, emit
+from tempotrace.cli.options import (
+    DEFAULT_TENANT,
+    AcceptLoss,
+    Bootstrap,
+    Drain,
+    Instance,
+    Json,
+    KafkaProperties,
+    Tenant,
+    connect,
+    emit,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -14,17 +25,10 @@ def register(app: typer.Typer) -> None:
 
 
 def incidents(
-    drain: Annotated[
-        bool, typer.Option("--drain", help="Work through all that is in the log now, commit, then end.")
-    ] = False,
+    drain: Drain = False,
     tenant: Tenant = DEFAULT_TENANT,
-    instance: Annotated[
-        int, typer.Option("--instance", metavar="N", min=0, help="Number of this worker of the stage.")
-    ] = 0,
-    accept_loss: Annotated[
-        bool,
-        typer.Option("--accept-loss", help="Go on where input is gone, and record the loss in `deadletter`."),
-    ] = False,
+    instance: Instance = 0,
+    accept_loss: AcceptLoss = False,
     bootstrap: Bootstrap = None,
     kafka_properties: KafkaProperties = None,
     as_json: Json = False,

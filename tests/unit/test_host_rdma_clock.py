@@ -205,6 +205,21 @@ def test_only_one_thing_is_read_at_a_time(capsys: pytest.CaptureFixture[str]) ->
     assert "either --log FILE, --mesh or --rdma DEV" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rdma", "mlx5_0", "--year", "2026"], "--rdma does not take --year"),
+        (["--log", "-", "--node", "a", "--interval", "5ms"], "--log does not take --node, --interval"),
+        (["--mesh", "--node", "a", "--follow"], "--mesh does not take --follow"),
+    ],
+)
+def test_options_of_another_way_of_reading_are_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["produce", "host", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_debians_pyverbs_has_the_names_that_are_used() -> None:
     python = Path("/usr/bin/python3")
     asked = """
