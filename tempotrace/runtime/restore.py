@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.errors import LostInput
-from schemas.processor import Outlet, Processor, Record, Ref
+from schemas.errors import LostInput, MalformedInput, Setup
+from schemas.processor import Outlet, Processor, Record, Ref, Task
 from tempotrace.runtime.frame import Frame, unpack
 from tempotrace.runtime.slots import Slot
 
@@ -63,7 +63,8 @@ def take_up(
 ) -> tuple[Slot, bool]:
     """The partition's task as it was committed last, and whether there was any state.
 
-    Raises LostInput where the log no longer holds what comes next, unless `accept_loss` is given.
+    Raises LostInput where the log no longer holds what comes next, unless `accept_loss` is given; Setup for a
+    state that this version of the stage cannot read.
     """
     inputs = processor.inputs if processor.joins else (topic,)
     ids = {each: log.topic_id(each) for each in inputs}
@@ -92,13 +93,26 @@ def take_up(
         else:
             refs = [ref for ref in refs if ref.topic != each or ref.offset >= start]
             next_offset[each] = max(next_offset[each], start)
-    task = processor.start(partition, snapshot)
+    task = _start(processor, topic, partition, snapshot)
     _reload(task.reload, log, partition, refs)
     assert dict(task.next_offset) == known, (
         f"{processor.name} {topic}/{partition} was kept at {known}, came back at {dict(task.next_offset)}"
     )
     positions = {each: next_offset.get(each, log.range(each, partition)[0]) for each in inputs}
     return Slot(topic, partition, inputs, ids, task, positions, known), snapshot is not None
+
+
+def _start(processor: Processor, topic: str, partition: int, snapshot: bytes | None) -> Task:
+    if snapshot is None:
+        return processor.start(partition, None)
+    try:
+        return processor.start(partition, snapshot)
+    except (MalformedInput, KeyError, IndexError, TypeError, ValueError) as error:
+        # A snapshot was committed whole with its offsets: what cannot be read was written by other code.
+        raise Setup(
+            f"the state that {processor.name} kept for {topic}/{partition} is of another version of TempoTrace "
+            f"({type(error).__name__}: {error}); start the stage with the version that wrote it"
+        ) from error
 
 
 def _loss(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from schemas.columns import Control
-from schemas.errors import LostInput, MalformedInput
+from schemas.errors import LostInput, MalformedInput, Setup
 from schemas.processor import Ref
 from tempotrace.clockwork import FakeClock
 from tempotrace.runtime.frame import Frame, pack, unpack
@@ -154,6 +154,16 @@ def test_a_log_that_ends_too_early_is_another_log() -> None:
     log.remake("events")
     log.topic_id = lambda topic: kept  # type: ignore[method-assign]
     with pytest.raises(LostInput, match="the log ends at 0, before offset 5"):
+        take_up(Summing(), "events", 0, outlet, log)
+
+
+@pytest.mark.parametrize("state", [b"{}", b"not JSON", b'{"next": {}, "carry": 0}'])
+def test_a_state_of_another_version_is_told_and_nothing_is_lost(state: bytes) -> None:
+    log, outlet = started(3)
+    kept = outlet.resume("events", 0)
+    frame, _ = unpack(kept.snapshot or b"")
+    outlet.resume = lambda topic, partition: kept._replace(snapshot=pack(frame, state))  # type: ignore[method-assign]
+    with pytest.raises(Setup, match="merge kept for events/0 is of another version"):
         take_up(Summing(), "events", 0, outlet, log)
 
 
