@@ -13,7 +13,7 @@ import numpy as np
 from producers.int.decode import NULLS, Decoder, Hops
 from producers.int.flows import Flows, distinct
 from producers.int.layout import I64, U8, Array
-from producers.int.sequence import Sequences
+from producers.int.sequence import COUNTED, Sequences
 from producers.report import Report
 from schemas.batch import Batch
 from schemas.columns import NULL_I64, NULL_U16, NULL_U32, HopKind, IntWarning
@@ -34,7 +34,8 @@ class IntReport(Report):
     """What came in: `reports` and their `hops`, `lost` datagrams by sequence number, `malformed` by reason.
 
     `by_version` counts reports, `deviations` reports by what was tolerated in them. `late`, `repeated` and
-    `ambiguous` numbers and senders with a `constant` one are explained in producers.int.sequence.
+    `ambiguous` numbers, `forgotten` streams and senders with a `constant` number: see
+    producers.int.sequence.
     """
 
     reports: int = 0
@@ -43,6 +44,7 @@ class IntReport(Report):
     late: int = 0
     repeated: int = 0
     ambiguous: int = 0
+    forgotten: int = 0
     constant: int = 0
     malformed: dict[str, int] = field(default_factory=dict)
     by_version: dict[str, int] = field(default_factory=dict)
@@ -64,6 +66,7 @@ class IntReport(Report):
                 "late": self.late,
                 "repeated": self.repeated,
                 "ambiguous": self.ambiguous,
+                "forgotten": self.forgotten,
                 "constant": self.constant,
             },
             "ports": sorted(self.ports),
@@ -113,7 +116,7 @@ class Collector:
         self._seq_bits = {**SEQ_BITS, 20: seq_bits}
         self._book = SeqBook()
         self._sequences = Sequences()
-        self._told = (0, 0, 0, 0)
+        self._told = (0,) * len(COUNTED)
         self._targets: dict[tuple[int, ...], int] = {}
         self._senders: dict[tuple[int, ...], int] = {}
 
@@ -189,7 +192,7 @@ class Collector:
         )
         if len(self._targets) >= TARGETS_MAX or len(self._senders) >= SENDERS_MAX:
             self._targets, self._senders, self._sequences = {}, {}, Sequences()
-            self._told = (0, 0, 0, 0)
+            self._told = (0,) * len(COUNTED)
             report.warn("too many senders or destinations: counting of lost datagrams begins anew")
         key = _intern(self._targets, ends) << 48 | hops.hw_id.astype(np.int64) << 40
         for version, bits in self._seq_bits.items():
@@ -202,8 +205,8 @@ class Collector:
                 node = hops.reporter[chosen].astype(np.int64) | version << 33
             self._sequences.see(key[chosen] | node, hops.seq[chosen], bits)
         found = self._sequences
-        now = (found.lost, found.late, found.repeated, found.ambiguous)
-        for name, new, old in zip(("lost", "late", "repeated", "ambiguous"), now, self._told, strict=True):
+        now = tuple(getattr(found, name) for name in COUNTED)
+        for name, new, old in zip(COUNTED, now, self._told, strict=True):
             setattr(report, name, getattr(report, name) + new - old)
         self._told = now
 

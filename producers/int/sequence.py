@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 I64 = NDArray[np.int64]
 
 STREAMS_MAX: Final = 65_536
+COUNTED: Final = ("lost", "late", "repeated", "ambiguous", "forgotten")  # attributes of Sequences
 MISSING_MAX: Final = 1024  # numbers per stream that may still arrive late
 COPY_WITHIN: Final = 1024  # how far back a number counts as a copy and not as a restart
 

@@ -42,7 +42,6 @@ class Writer:
         self._options = options
         self._report = report
         self._book = SeqBook()
-        self._heads: dict[str, Head] = {}
 
     def __len__(self) -> int:
         return len(self._sources)

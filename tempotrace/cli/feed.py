@@ -160,11 +160,18 @@ def run_live(
         "batches": live.sender.batches,
         "skipped": dict(report.skipped),
         "dropped": dict(live.lost),
+        "unreadable": live.sender.unreadable,
         "waiting": waiting,
         "tenant": tenant,
         "scope": scope,
         **report.fields(),
     }
+    if live.sender.unreadable:
+        log.warning(
+            "%d entries of %s were written by another version and could not be sent",
+            live.sender.unreadable,
+            spool.folder,
+        )
     if waiting:
         log.warning("%d batches wait in %s for the next start", waiting, spool.folder)
     emit(result, as_json, lambda: _say(result))

@@ -52,7 +52,7 @@ class Keeper:
     """Applies findings to the table, one at a time, and writes what changes."""
 
     def __init__(self, app: App, tenant: str, meters: Meters) -> None:
-        self._app, self._tenant, self._meters = app, tenant, meters
+        self._tenant, self._meters = tenant, meters
 
         def raw(suffix: str) -> Any:
             return app.topic(topics.topic(tenant, suffix), key_serializer="raw", value_serializer="raw")

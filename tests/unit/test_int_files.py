@@ -167,7 +167,13 @@ def test_lost_by_node_engine_and_destination(tmp_path: Path) -> None:
         save(tmp_path, b.pcap([(T0 + place, data) for place, data in enumerate(frames)], ns=True))
     )
     assert found.lost == 2 + 2
-    assert found.fields()["sequence"] == {"late": 0, "repeated": 0, "ambiguous": 0, "constant": 0}
+    assert found.fields()["sequence"] == {
+        "late": 0,
+        "repeated": 0,
+        "ambiguous": 0,
+        "forgotten": 0,
+        "constant": 0,
+    }
 
 
 def test_rows_of_a_batch(tmp_path: Path) -> None:
