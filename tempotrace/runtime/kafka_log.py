@@ -91,6 +91,7 @@ class KafkaLog:
         self._holding = False  # whether partitions are ours
         self._fatal: KafkaError | None = None
         self.generation: Any = None  # the group's state of this assignment, as transactions want it
+        self._member_id: str | None = None  # as the group gave it with this assignment
         self.consumer = Consumer(
             {
                 **self.settings,
@@ -136,6 +137,7 @@ class KafkaLog:
         self.consumer.assign(self._partitions(positions))
         # Changes with each assignment only; asking for it from another thread than poll()'s may never return.
         self.generation = self.consumer.consumer_group_metadata()
+        self._member_id = self.consumer.memberid()
 
     def _partitions(self, positions: Mapping[Place, int]) -> list[TopicPartition]:
         return [TopicPartition(self._names[topic], part, at) for (topic, part), at in positions.items()]
@@ -185,6 +187,13 @@ class KafkaLog:
     def commit_for_lag(self, positions: Mapping[Place, int]) -> None:
         """Tell the group how far we are, for lag only: the outlet keeps its own account."""
         self.consumer.commit(offsets=self._partitions(positions), asynchronous=True)
+
+    def is_member(self) -> bool:
+        """Whether no other process holds this member's name in the group now; callable from any thread."""
+        group = self.member.group
+        (answer,) = self._asked(lambda: [self._cluster.admin.describe_consumer_groups([group])[group]])
+        holders = [each.member_id for each in answer.members if each.group_instance_id == self.member.name]
+        return holders in ([], [self._member_id])
 
     def leave(self) -> None:
         """Leave the group, so that others take over at once rather than when the session ends.

@@ -29,20 +29,19 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from schemas import topics
-from schemas.errors import BrokerAway, LostInput
+from schemas.errors import LostInput
 from schemas.processor import PartitionWork, Resume
 from tempotrace.clockwork import Clock
-from tempotrace.runtime.failures import Aborted, failure, has_fenced
+from tempotrace.runtime.failures import Aborted, failure
 from tempotrace.runtime.kafka_log import KafkaLog
 from tempotrace.runtime.reading import Reader
+from tempotrace.runtime.transactional import ATTEMPT_SECONDS, TRANSACTION_TIMEOUT_MS, Transactional
 
 log = logging.getLogger(__name__)
 
-TRANSACTION_TIMEOUT_MS: Final = 10_000
 CHUNK_BYTES_MAX: Final = 512 * 1024
 HEADER_CHUNKS: Final = "tt-chunks"
 METADATA_BYTES_MAX: Final = 4096  # the broker's offset.metadata.max.bytes
-ATTEMPT_SECONDS: Final = 15.0
 # A predecessor of another instance may leave a transaction open for its time-out, and the broker looks for
 # such transactions once a second (ten seconds by default elsewhere).
 COMMITTED_SECONDS_MAX: Final = 60.0
@@ -67,34 +66,27 @@ class TransactionOutlet:
         self._inputs = tuple(inputs)
         self._clock = clock
         self._names = {suffix: topics.topic(self._member.tenant, suffix) for suffix in topics.SUFFIXES}
-        self._phase = "idle"  # idle, open, committing
-        self._producer = Producer(
-            {
-                **kafka_log.settings,
-                "transactional.id": self._member.name,
-                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-                "acks": "all",
-                "enable.idempotence": True,
-                "partitioner": topics.PARTITIONER,
-                "compression.type": compression,
-                "linger.ms": 5,
-                "message.max.bytes": topics.MESSAGE_BYTES_MAX,
-                "queue.buffering.max.kbytes": 256 * 1024,
-            }
+        settings = {
+            **kafka_log.settings,
+            "transactional.id": self._member.name,
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            "acks": "all",
+            "enable.idempotence": True,
+            "partitioner": topics.PARTITIONER,
+            "compression.type": compression,
+            "linger.ms": 5,
+            "message.max.bytes": topics.MESSAGE_BYTES_MAX,
+            "queue.buffering.max.kbytes": 256 * 1024,
+        }
+        self._transaction = Transactional(
+            self._member.name, lambda: Producer(settings), kafka_log.is_member, clock
         )
-        try:
-            # Ends what a predecessor of this name left open, and shuts it out.
-            self._retried(
-                "taking the transactional id", lambda: self._producer.init_transactions(ATTEMPT_SECONDS)
-            )
-        except KafkaException as error:
-            raise failure(error.args[0], f"taking the transactional id {self._member.name}") from error
 
     # Where to go on.
 
     def resume(self, topic: str, partition: int) -> Resume:
         """Next offset of each input and the state kept with it. Raises LostInput, BrokerAway."""
-        assert self._phase == "idle", self._phase
+        assert self._transaction.phase == "idle", self._transaction.phase
         found = self._committed(partition)
         if not found:
             return Resume({}, self._search(partition))
@@ -183,43 +175,31 @@ class TransactionOutlet:
 
     def commit(self, work: Sequence[PartitionWork]) -> None:
         """All of this work or none. Raises Aborted (do it again), Fenced, BrokerAway."""
-        assert self._phase == "idle", self._phase
+        transaction = self._transaction
+        transaction.begin()  # 1
         try:
-            self._producer.begin_transaction()  # 1
-            self._phase = "open"
             states = [self._produce(each) for each in work]  # 2
-            left = self._producer.flush(ATTEMPT_SECONDS)  # 3
-            if left:
-                raise Aborted(f"{left} records were not acknowledged within {ATTEMPT_SECONDS:g} s")
+            transaction.flush()  # 3
             offsets = [
                 TopicPartition(self._names[topic], each.partition, offset, metadata)
                 for each, state in zip(work, states, strict=True)
                 for metadata in [state()]
                 for topic, offset in each.next_offset.items()
             ]
-            group = self._log.generation
-            self._phase = "committing"
-            self._retried(  # 4
-                "adding offsets",
-                lambda: self._producer.send_offsets_to_transaction(offsets, group, ATTEMPT_SECONDS),
-            )
-            self._retried("committing", lambda: self._producer.commit_transaction(ATTEMPT_SECONDS))  # 5
-            self._phase = "idle"
+            transaction.commit(offsets, self._log.generation)  # 4, 5
         except Aborted:
-            self.abort()
+            transaction.abort()
             raise
-        except KafkaException as error:
-            problem: KafkaError = error.args[0]
-            if has_fenced(problem) or problem.fatal() or not problem.txn_requires_abort():
-                raise failure(problem, f"a transaction of {self._member.name}") from error
-            self.abort()
-            raise Aborted(problem.str()) from error
+
+    def abort(self) -> None:
+        """Take back what the open transaction holds; nothing to do where none is open."""
+        self._transaction.abort()
 
     def _produce(self, work: PartitionWork) -> Callable[[], str]:
         """Send outputs and state; gives the metadata of the commit once all is acknowledged."""
         for output in work.outputs:
             name = self._names[output.topic]
-            self._send(name, work.partition, output.key, output.value, list(output.headers))
+            self._transaction.send(name, work.partition, output.key, output.value, output.headers)
         state = work.snapshot
         count = max(1, -(-len(state) // CHUNK_BYTES_MAX))
         first: list[int] = []
@@ -232,7 +212,7 @@ class TransactionOutlet:
             part = state[chunk * CHUNK_BYTES_MAX : (chunk + 1) * CHUNK_BYTES_MAX]
             key = self._state_key(work.partition, chunk)
             headers = [(HEADER_CHUNKS, str(count).encode())]
-            self._send(
+            self._transaction.send(
                 self._names["state"], work.partition, key, part, headers, delivered if chunk == 0 else None
             )
 
@@ -244,50 +224,6 @@ class TransactionOutlet:
             return text
 
         return metadata
-
-    def _send(
-        self,
-        name: str,
-        partition: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[tuple[str, bytes]],
-        delivered: Callable[[KafkaError | None, Message], None] | None = None,
-    ) -> None:
-        assert self._phase == "open", f"a record for {name} while the transaction is {self._phase}"
-        while True:
-            try:
-                self._producer.produce(name, value, key, partition, delivered, headers=list(headers))
-                return
-            except BufferError:
-                # The queue is bounded; it empties as the broker acknowledges.
-                self._producer.poll(0.05)
-
-    def abort(self) -> None:
-        """Take back what the open transaction holds; nothing to do where none is open."""
-        if self._phase == "idle":
-            return
-        self._phase = "committing"
-        try:
-            self._retried("aborting", lambda: self._producer.abort_transaction(ATTEMPT_SECONDS))
-        except KafkaException as error:
-            raise failure(error.args[0], f"aborting a transaction of {self._member.name}") from error
-        self._phase = "idle"
-
-    def _retried(self, doing: str, call: Callable[[], None]) -> None:
-        """Call again while the client says that this helps, for as long as a transaction can live."""
-        begin = self._clock.monotonic()
-        while True:
-            try:
-                return call()
-            except KafkaException as error:
-                problem: KafkaError = error.args[0]
-                waited = self._clock.monotonic() - begin
-                if not problem.retriable():
-                    raise
-                if waited > COMMITTED_SECONDS_MAX:
-                    raise BrokerAway(f"{doing} as {self._member.name}: {problem.str()}") from error
-                log.info("%s: %s; trying again", doing, problem.str())
 
 
 def _checksum(state: bytes) -> str:
