@@ -9,6 +9,7 @@ BIN := .venv/bin
 CODE := schemas producers streams sinks tempotrace loadtest tests
 DEMO_ARGS ?=
 TEST_ARGS ?=
+TEST_JOBS ?= 2
 BENCH_ARGS ?=
 
 .PHONY: help setup demo test check bench format lint types imports tidiness lock clean
@@ -22,14 +23,14 @@ setup: ## install everything needed into .venv (a second run downloads nothing)
 demo: setup ## start Kafka, run the whole pipeline on live input (DEMO_ARGS="--json ...")
 	@$(BIN)/tempotrace demo $(DEMO_ARGS)
 
-test: setup ## run every test (TEST_ARGS="-k broker ...")
-	@$(BIN)/python -m pytest $(TEST_ARGS)
+test: setup ## run every test, TEST_JOBS=2 at a time (TEST_ARGS="-k broker ...")
+	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) --dist worksteal $(TEST_ARGS)
 
 bench: setup ## measure each stage beside a bare copy (BENCH_ARGS="--json ...")
 	@$(BIN)/tempotrace bench $(BENCH_ARGS)
 
 check: setup lint types imports tidiness ## format, lint, types, import contract, tidiness, then every test
-	@$(BIN)/python -m pytest $(TEST_ARGS)
+	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) --dist worksteal $(TEST_ARGS)
 
 format: setup ## rewrite the code in the agreed format
 	@$(BIN)/ruff format $(CODE)

@@ -13,7 +13,7 @@ that a call of it that does return one day has no effect. The work is done again
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -99,7 +99,10 @@ class Transactional:
 
     def flush(self) -> None:
         """Wait until the broker has all that was sent."""
-        left = self._producer.flush(ATTEMPT_SECONDS)
+        try:
+            left = self._producer.flush(ATTEMPT_SECONDS)
+        except KafkaException as error:
+            self._give_up(error)
         if left:
             raise Aborted(f"{left} records were not acknowledged within {ATTEMPT_SECONDS:g} s")
 
@@ -134,7 +137,7 @@ class Transactional:
         except KafkaException as error:
             self._give_up(error)
 
-    def _give_up(self, error: KafkaException) -> None:
+    def _give_up(self, error: KafkaException) -> NoReturn:
         """End the transaction that met this error. Always raises."""
         problem: KafkaError = error.args[0]
         if has_fenced(problem) or problem.fatal():

@@ -42,6 +42,10 @@ class Client:
     def begin_transaction(self) -> None:
         self._call("begin")
 
+    def flush(self, timeout: float) -> int:
+        self._call("flush")
+        return 0
+
     def send_offsets_to_transaction(self, offsets: Any, group: Any, timeout: float) -> None:
         self._call("offsets")
 
@@ -86,6 +90,7 @@ OFFSETS = [TopicPartition("acme.events", 0, 7, "{}")]
 
 def committed(transaction: Transactional) -> None:
     transaction.begin()
+    transaction.flush()
     transaction.commit(OFFSETS, None)
 
 
@@ -103,7 +108,7 @@ def test_a_call_that_never_returns_is_left_behind_and_the_id_taken_over(where: s
         committed(transaction)
     assert made.calls[1] == ["init"]
     committed(transaction)
-    assert made.calls[1] == ["init", "begin", "offsets", "commit"]
+    assert made.calls[1] == ["init", "begin", "flush", "offsets", "commit"]
     made.released.set()
 
 
@@ -124,7 +129,7 @@ def test_a_transaction_that_the_broker_ended_by_its_age_is_done_again_by_a_new_p
     with pytest.raises(Aborted):
         committed(transaction)
     committed(transaction)
-    assert made.calls[1] == ["init", "begin", "offsets", "commit"]
+    assert made.calls[1] == ["init", "begin", "flush", "offsets", "commit"]
 
 
 def test_whoever_has_lost_its_name_does_not_take_the_id_back() -> None:
@@ -135,8 +140,9 @@ def test_whoever_has_lost_its_name_does_not_take_the_id_back() -> None:
     assert len(made.clients) == 1
 
 
-def test_a_young_transaction_that_is_fenced_has_a_successor() -> None:
-    made = Made(offsets=[failing(KafkaError.PRODUCER_FENCED, fatal=True)])
+@pytest.mark.parametrize("where", ["begin", "flush", "offsets", "commit"])
+def test_a_young_transaction_that_is_fenced_has_a_successor(where: str) -> None:
+    made = Made(**{where: [failing(KafkaError.PRODUCER_FENCED, fatal=True)]})
     with pytest.raises(Fenced):
         committed(made.transactional())
     assert len(made.clients) == 1
@@ -148,13 +154,14 @@ def test_what_the_client_wants_aborted_is_aborted_by_the_same_producer() -> None
     with pytest.raises(Aborted):
         committed(transaction)
     committed(transaction)
-    assert made.calls == [["init", "begin", "offsets", "commit", "abort", "begin", "offsets", "commit"]]
+    again = ["begin", "flush", "offsets", "commit"]
+    assert made.calls == [["init", *again, "abort", *again]]
 
 
 def test_what_the_client_calls_passing_is_tried_again() -> None:
     made = Made(offsets=[failing(KafkaError._TIMED_OUT, retriable=True)] * 3)
     committed(made.transactional())
-    assert made.calls == [["init", "begin", "offsets", "offsets", "offsets", "offsets", "commit"]]
+    assert made.calls == [["init", "begin", "flush", "offsets", "offsets", "offsets", "offsets", "commit"]]
 
 
 def test_an_id_that_nobody_hands_out_is_an_absent_broker() -> None:
