@@ -111,7 +111,7 @@ fetch_kafka() {
         export JAVA_HOME
     fi
     quietly mvn --batch-mode --no-transfer-progress --file deploy/kafka/pom.xml dependency:copy-dependencies \
-        -DoutputDirectory="$root/$jars.part" || die "Maven could not fetch Kafka's jars"
+        -DoutputDirectory="$root/$jars.part" || die "Maven could not fetch Kafka's jars (above): a mirror or proxy belongs in ~/.m2/settings.xml; or unpack Kafka and set KAFKA_HOME"
     echo "$want" > "$jars.part/stamp"
     mv "$jars.part" "$jars"
 }

@@ -30,9 +30,8 @@ def failure(error: KafkaError, doing: str) -> TempoError:
     code = error.code()
     if code in FENCED:
         return Fenced(
-            f"{doing}: another process with the same --instance took over, or our transaction lasted longer "
-            f"than transaction.timeout.ms ({error.str()}); start again, with another "
-            "--instance if both are wanted"
+            f"{doing}: another process with the same --instance took over ({error.str()}); "
+            "start again, with another --instance if both are wanted"
         )
     if code in _NO_TOPIC:
         return MissingTopic(f"{doing}: {error.str()}; `tempotrace topics create` makes a tenant's topics")

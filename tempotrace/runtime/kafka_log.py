@@ -123,6 +123,8 @@ class KafkaLog:
 
         def places(partitions: list[TopicPartition], holding: bool) -> list[Place]:
             self._holding = holding
+            if holding:
+                self._member_id = self.consumer.memberid()
             return [(self._suffix[each.topic], each.partition) for each in partitions]
 
         self.consumer.subscribe(
@@ -137,7 +139,6 @@ class KafkaLog:
         self.consumer.assign(self._partitions(positions))
         # Changes with each assignment only; asking for it from another thread than poll()'s may never return.
         self.generation = self.consumer.consumer_group_metadata()
-        self._member_id = self.consumer.memberid()
 
     def _partitions(self, positions: Mapping[Place, int]) -> list[TopicPartition]:
         return [TopicPartition(self._names[topic], part, at) for (topic, part), at in positions.items()]

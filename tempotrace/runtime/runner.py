@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.columns import Control
-from schemas.errors import BrokerAway, TempoError
+from schemas.errors import BrokerAway, Fenced, TempoError
 from schemas.processor import Outlet, Processor, Record
 from tempotrace.clockwork import Clock
 from tempotrace.runtime.committer import Committer
@@ -268,6 +268,8 @@ class Runner:
             log.warning("lost the partitions: the group went on without this member")
             try:
                 self._settle()
+            except Fenced:  # there is no coming back, as there is from all else: the group may have us again
+                raise
             except (Aborted, TempoError) as error:
                 log.warning("the commit under way is lost with them: %s", error)
             self._drop()

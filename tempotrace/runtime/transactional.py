@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from schemas.errors import BrokerAway
+from schemas.errors import BrokerAway, Fenced
 from tempotrace.clockwork import Clock
 from tempotrace.runtime.failures import Aborted, failure, has_fenced
 
@@ -51,7 +51,8 @@ class Transactional:
         self._is_ours = is_ours
         self._clock = clock
         self._begun = clock.monotonic()
-        self.phase = "idle"  # idle, open, committing
+        # idle, open; lost: what the last transaction came to is not known. Whatever raised may leave any of them.
+        self.phase = "idle"
         self._producer = make()
         self._take()
 
@@ -66,9 +67,14 @@ class Transactional:
             raise failure(error.args[0], doing) from error
         self.phase = "idle"
 
+    def settled(self) -> None:
+        """Make sure that no transaction of ours is under way. Raises Fenced, BrokerAway."""
+        if self.phase != "idle":
+            self._replace()
+
     def begin(self) -> None:
         """Open a transaction."""
-        assert self.phase == "idle", self.phase
+        self.settled()
         self._begun = self._clock.monotonic()
         self._guarded(self._producer.begin_transaction)
         self.phase = "open"
@@ -109,7 +115,7 @@ class Transactional:
     def commit(self, offsets: Sequence[TopicPartition], group: Any) -> None:
         """End the open transaction with these offsets of the group: all of it is visible, or Aborted is raised."""
         assert self.phase == "open", self.phase
-        self.phase = "committing"
+        self.phase = "lost"  # until the calls below have come to an end
         producer = self._producer
         self._guarded(lambda: producer.send_offsets_to_transaction(list(offsets), group, ATTEMPT_SECONDS))
         self._guarded(lambda: producer.commit_transaction(ATTEMPT_SECONDS))
@@ -119,6 +125,7 @@ class Transactional:
         """Take back what the open transaction holds; nothing to do where none is open."""
         if self.phase == "idle":
             return
+        self.phase = "lost"  # until we know better
         producer = self._producer
         try:
             self._retried("aborting", lambda: producer.abort_transaction(ATTEMPT_SECONDS))
@@ -149,12 +156,19 @@ class Transactional:
         raise Aborted(problem.str()) from error
 
     def _come_back(self, error: Exception) -> None:
-        """Go on with a new producer under the same id, or raise what the old one met if the id is not ours."""
-        problem = error.args[0] if isinstance(error, KafkaException) else None
+        """Go on with a new producer under the same id, unless the broker shut us out for a successor's sake."""
         open_seconds = self._clock.monotonic() - self._begun
-        if problem is not None and (open_seconds < ATTEMPT_SECONDS or not self._is_ours()):
-            raise failure(problem, f"a transaction of {self._name}") from error
+        if isinstance(error, KafkaException) and open_seconds < ATTEMPT_SECONDS:
+            raise failure(error.args[0], f"a transaction of {self._name}") from error
         log.warning("%s goes on with a new producer after %.0f s: %s", self._name, open_seconds, error)
+        self._replace()
+
+    def _replace(self) -> None:
+        if not self._is_ours():
+            raise Fenced(
+                f"another process with the same --instance took {self._name} over; start again, with another "
+                "--instance if both are wanted"
+            )
         self._producer = self._make()
         self._take()
 

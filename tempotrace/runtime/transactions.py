@@ -86,7 +86,7 @@ class TransactionOutlet:
 
     def resume(self, topic: str, partition: int) -> Resume:
         """Next offset of each input and the state kept with it. Raises LostInput, BrokerAway."""
-        assert self._transaction.phase == "idle", self._transaction.phase
+        self._transaction.settled()
         found = self._committed(partition)
         if not found:
             return Resume({}, self._search(partition))

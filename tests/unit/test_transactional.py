@@ -132,12 +132,14 @@ def test_a_transaction_that_the_broker_ended_by_its_age_is_done_again_by_a_new_p
     assert made.calls[1] == ["init", "begin", "flush", "offsets", "commit"]
 
 
-def test_whoever_has_lost_its_name_does_not_take_the_id_back() -> None:
+@pytest.mark.parametrize("end", ["late", "hang"])
+def test_whoever_has_lost_its_name_does_not_take_the_id_back(end: str) -> None:
     made = Made()
-    made.plans["commit"], made.ours = [made.late], False
+    made.plans["commit"], made.ours = [getattr(made, end)], False
     with pytest.raises(Fenced, match="another process"):
         committed(made.transactional())
     assert len(made.clients) == 1
+    made.released.set()
 
 
 @pytest.mark.parametrize("where", ["begin", "flush", "offsets", "commit"])
@@ -170,6 +172,30 @@ def test_an_id_that_nobody_hands_out_is_an_absent_broker() -> None:
     with pytest.raises(BrokerAway, match=r"taking the transactional id acme\.merge\.0"):
         made.transactional()
     made.released.set()
+
+
+def test_after_a_broker_that_stayed_away_a_new_producer_finds_out() -> None:
+    made = Made()
+
+    def away() -> None:
+        made.clock.advance(70_000_000_000)
+        failing(KafkaError._TIMED_OUT, retriable=True)()
+
+    made.plans["commit"] = [away]
+    transaction = made.transactional()
+    with pytest.raises(BrokerAway):
+        committed(transaction)
+    transaction.settled()
+    committed(transaction)
+    assert made.calls[1] == ["init", "begin", "flush", "offsets", "commit"]
+
+
+def test_what_was_left_open_is_ended_before_anything_else() -> None:
+    made = Made()
+    transaction = made.transactional()
+    transaction.begin()
+    transaction.settled()
+    assert (made.calls, transaction.phase) == ([["init", "begin"], ["init"]], "idle")
 
 
 def test_within_gives_what_the_call_raises() -> None:
