@@ -97,8 +97,7 @@ class Runner:
         self._totals = Totals()
         self._in_hand = 0  # bytes of outputs that no commit has taken yet
         self._committer = Committer(outlet, clock, meters)
-        self._aborts = 0
-        self._moved = False
+        self._aborts, self._moved = 0, False
         self._failed: BaseException | None = None
         self._closing = False
 
