@@ -22,6 +22,10 @@ class Report:
         """Say something once to whoever runs the producer."""
         self.warnings.append(line)
 
+    def unused(self) -> dict[str, int]:
+        """All input that no event was made of, by reason, as the metric `skipped` has it."""
+        return dict(self.skipped)
+
     def fields(self) -> dict[str, Any]:
         """The producer's own fields of the `--json` result."""
         return {}

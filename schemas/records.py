@@ -3,7 +3,7 @@
 Times are int64 ns TAI. `evidence` is JSON: what a person needs to believe the claim.
 """
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, TypeVar, get_type_hints
 
 _AVRO: dict[Any, Any] = {
@@ -108,6 +108,7 @@ class DeadLetter(Row):
     append_ms: int
     events: int  # events it held, as far as its header said
     payload: bytes  # the first 64 KiB
+    inputs: int = 1  # records or datagrams that it stands for
 
 
 T = TypeVar("T", bound=Row)
@@ -124,7 +125,11 @@ def _avsc(kind: type[Row]) -> dict[str, Any]:
         "name": kind.__name__,
         "namespace": "org.tempotrace.v1",
         "doc": " ".join((kind.__doc__ or "").split()),
-        "fields": [{"name": entry.name, "type": _AVRO[hints[entry.name]]} for entry in fields(kind)],
+        "fields": [
+            {"name": entry.name, "type": _AVRO[hints[entry.name]]}
+            | ({} if entry.default is MISSING else {"default": entry.default})
+            for entry in fields(kind)
+        ],
     }
 
 

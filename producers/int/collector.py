@@ -1,7 +1,7 @@
 """From datagrams to batches: one collector is one unordered source of hops, a row a hop.
 
 Rows are placed by the collector's stamp (capture or kernel). A datagram that does not follow its format is no
-report and no loss: it is counted by reason and comes out as a DeadLetter.
+report and no loss: it is counted by reason and comes out as a DeadLetter (see producers.int.letters).
 """
 
 from collections.abc import Iterator
@@ -13,13 +13,14 @@ import numpy as np
 from producers.int.decode import NULLS, Decoder, Hops
 from producers.int.flows import Flows, distinct
 from producers.int.layout import I64, U8, Array
+from producers.int.letters import Letters, Malformed
 from producers.int.sequence import COUNTED, Sequences
 from producers.report import Report
 from schemas.batch import Batch
 from schemas.columns import NULL_I64, NULL_U16, NULL_U32, HopKind, IntWarning
 from schemas.flow import address_text
 from schemas.pack import Head, SeqBook, Source, Strings, pack
-from schemas.records import PAYLOAD_BYTES_MAX, DeadLetter
+from schemas.records import DeadLetter
 
 ROWS_MAX: Final = 4096
 TARGETS_MAX: Final = 32_768  # destinations told apart: what fits into a key of 63 bits
@@ -51,6 +52,10 @@ class IntReport(Report):
     deviations: dict[str, int] = field(default_factory=dict)
     ports: set[int] = field(default_factory=set)
     dropped_by_kernel: int | None = None
+
+    def unused(self) -> dict[str, int]:
+        """What was skipped, and malformed datagrams."""
+        return self.skipped | {f"malformed: {reason}": n for reason, n in self.malformed.items()}
 
     def fields(self) -> dict[str, Any]:
         """Fields of the `--json` result (the contract)."""
@@ -113,6 +118,7 @@ class Collector:
         self._decoder = decoder
         self._report = report
         self._origin = origin
+        self._letters = Letters(head.tenant, origin)
         self._seq_bits = {**SEQ_BITS, 20: seq_bits}
         self._book = SeqBook()
         self._sequences = Sequences()
@@ -127,7 +133,7 @@ class Collector:
         for place, error in hops.failures.items():
             reason = error.what.split(":")[0]
             report.malformed[reason] = report.malformed.get(reason, 0) + 1
-            yield self._dead(datagrams, place, reason, str(error))
+            yield from self._dead(datagrams, place, reason, str(error))
         self._check_sequences(hops, datagrams)
         before = report.reports
         report.reports += int(hops.reports.sum())
@@ -150,8 +156,23 @@ class Collector:
                 last = rows.stop == len(hops)
                 yield self._batch(hops, rows, datagrams, sender, watermark_ns if last else None)
 
-    def heartbeat(self, watermark_ns: int, final: bool = False) -> Batch:
-        """A batch without rows: no later row is below `watermark_ns`; `final`: none follows at all."""
+    def heartbeat(self, watermark_ns: int) -> Iterator[Batch | DeadLetter]:
+        """A batch without rows: no later row is below `watermark_ns`. Before it, dead letters that are due."""
+        yield from self._letters.due(watermark_ns)
+        yield self._empty(watermark_ns, final=False)
+
+    def end(self, watermark_ns: int) -> Iterator[Batch | DeadLetter]:
+        """The last batch, and what only the end can tell: senders whose sequence number never moved."""
+        yield from self._letters.end()
+        self._report.constant += self._sequences.constant
+        if self._sequences.constant:
+            self._report.warn(
+                f"{self._origin}: {self._sequences.constant} sender(s) with a number that never moves: "
+                "their losses are unknown"
+            )
+        yield self._empty(watermark_ns, final=True)
+
+    def _empty(self, watermark_ns: int, final: bool) -> Batch:
         self._report.batches += 1
         none = np.empty(0, np.int64)
         return pack(
@@ -159,28 +180,17 @@ class Collector:
             watermark_ns=[watermark_ns], final=[final],
         )  # fmt: skip
 
-    def finish(self) -> None:
-        """Say what only the end can tell: senders whose sequence number never moved."""
-        self._report.constant += self._sequences.constant
-        if self._sequences.constant:
-            self._report.warn(
-                f"{self._origin}: {self._sequences.constant} sender(s) with a number that never moves: "
-                "their losses are unknown"
-            )
-
-    def _dead(self, datagrams: Datagrams, place: int, reason: str, detail: str) -> DeadLetter:
+    def _dead(self, datagrams: Datagrams, place: int, reason: str, detail: str) -> Iterator[DeadLetter]:
         at, size = int(datagrams.at[place]), int(datagrams.size[place])
-        return DeadLetter(
-            tenant=self._head.tenant,
-            reason=reason,
-            detail=f"{detail}; from {self._address_text(datagrams.src[:, place])}",
-            topic=f"{self._origin}:{int(datagrams.port[place])}",
-            partition=-1,
-            offset=-1 if self._source.live else at,  # the byte of the file
-            append_ms=int(datagrams.stamp_ns[place]) // 1_000_000,
-            events=0,
-            payload=datagrams.data[at : at + min(size, PAYLOAD_BYTES_MAX)].tobytes(),
-        )
+        stamp_ns, port = int(datagrams.stamp_ns[place]), int(datagrams.port[place])
+        sender = self._address_text(datagrams.src[:, place])
+        offset = -1 if self._source.live else at  # the byte of the file
+
+        def whole() -> Malformed:
+            payload = datagrams.data[at : at + size].tobytes()
+            return Malformed(reason, detail, sender, port, stamp_ns, offset, payload)
+
+        return self._letters.take(reason, sender, port, stamp_ns, whole)
 
     def _check_sequences(self, hops: Hops, datagrams: Datagrams) -> None:
         report = self._report

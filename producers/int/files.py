@@ -146,8 +146,7 @@ class _File:
         for reason, count in skipped.items():
             self._report.skip(reason, count)
         last = int(stamps[-1]) + 1 if len(stamps) else 0
-        yield last, number, iter([self._collector.heartbeat(last, final=True)])
-        self._collector.finish()
+        yield last, number, self._collector.end(last)
 
 
 def _pick(

@@ -137,8 +137,8 @@ class UdpCollector:
         while not self._receive() and self._stamp[-1] < ended_ns:
             self._publish(emit, last)
         self._publish(emit, last)
-        emit(self._collector.heartbeat(last, final=True))
-        self._collector.finish()
+        for item in self._collector.end(last):
+            emit(item)
 
     def _publish(self, emit: Callable[[Batch | DeadLetter], None], watermark_ns: int) -> None:
         """Emit what was received, or a heartbeat where nothing was."""
@@ -149,7 +149,8 @@ class UdpCollector:
                 emit(item)
                 sent += isinstance(item, Batch)
         if not sent:
-            emit(self._collector.heartbeat(watermark_ns))
+            for item in self._collector.heartbeat(watermark_ns):
+                emit(item)
 
     def _receive(self) -> bool:
         """Read what waits in the socket, up to a block; whether that was all."""

@@ -37,6 +37,8 @@ class Report(Protocol):
     skipped: dict[str, int]
     warnings: list[str]
 
+    def unused(self) -> dict[str, int]: ...
+
     def fields(self) -> dict[str, Any]: ...
 
 
@@ -207,7 +209,7 @@ class Watched:
                 "acked_events": self.live.sender.acked,
                 "spool_bytes": self.live.spool_bytes,
                 "spool_dropped": {(reason,): count for reason, count in dict(self.live.lost).items()},
-                "skipped": {(reason,): count for reason, count in self._report.skipped.items()},
+                "skipped": {(reason,): count for reason, count in self._report.unused().items()},
             }
         )
 

@@ -9,6 +9,7 @@ import pytest
 
 from producers.int import udp
 from producers.int.collector import IntReport
+from producers.int.letters import WHOLE
 from producers.int.udp import Options, UdpCollector
 from schemas.batch import Batch
 from schemas.columns import SOURCE_FINAL, SOURCE_LIVE
@@ -101,6 +102,21 @@ def test_a_bounded_number_of_datagrams(address: str, family: socket.AddressFamil
         if batch.count:
             assert batch.raw_ns().min() >= low
         low = max(low, int(batch.data["src_low_watermark_ns"][0]))
+
+
+def test_noise_without_end_makes_few_dead_letters() -> None:
+    run = Run()
+    run.start()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for number in range(600):
+            sender.sendto(b"noise" if number % 2 else REPORT, ("127.0.0.1", run.collector.port))
+        run.until(lambda: run.report.reports == 300 and sum(run.report.malformed.values()) == 300)
+    run.end()
+    dead = [item for item in run.items if isinstance(item, DeadLetter)]
+    assert len(dead) <= 2 * (WHOLE + 1)  # one interval, or two
+    assert sum(item.inputs for item in dead) == 300
+    assert sum(run.report.unused().values()) == 300
+    assert isinstance(run.items[-1], Batch)
 
 
 def test_heartbeats_come_without_reports() -> None:
