@@ -47,6 +47,7 @@ LAKE: Final = ("lake",)
 ALERTS: Final = ("alerts",)
 PRODUCE: Final = ("produce",)
 READERS: Final = (*EVERY_STAGE, "incidents", "alerts")
+COUNTING: Final = ("merge", "lake")
 WRITERS: Final = (*EVERY_STAGE, "incidents")
 WINDOWED: Final = ("merge", "paths", "diagnosis")
 
@@ -93,7 +94,15 @@ TASKS: Final = (
         (),
         WINDOWED,
     ),
-    Metric("deadlettered", "counter", "events", "Events that could not be used.", ("reason",), READERS),
+    Metric("deadlettered", "counter", "events", "Events that could not be used.", ("reason",), COUNTING),
+    Metric(
+        "unreadable",
+        "counter",
+        "records",
+        "Input records that could not be read; events lost with them count as dead-lettered by the lake.",
+        ("reason",),
+        tuple(stage for stage in READERS if stage != "merge"),
+    ),
     Metric(
         "late", "counter", "events", "Events that came after their window, or too early.", ("reason",), MERGE
     ),

@@ -149,4 +149,4 @@ class AlertTask:
 
     def counters(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:
         """Records that could not be read, by reason; what was sent is counted by the outlet."""
-        return {"deadlettered": self._unused}
+        return {"unreadable": self._unused}

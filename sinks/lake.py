@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +52,8 @@ TABLES_OF: dict[str, tuple[str, ...]] = {
     "deadletter": ("deadletters",),
     "events": ("archive",),
 }
+# Where the header counts events that are nowhere else if the record cannot be read.
+EVENTS_IN: Final = ("merged", "late", "deadletter")
 Piece = tuple[str, int, pa.Table | None]  # table, a moment of its folder, rows
 
 
@@ -83,7 +85,8 @@ class LakeTask:
         self._clocks: dict[str, dict[int, int]] = {}  # by scope: clock -> state, as hashes
         self._alerts = AlertBook()
         self._rows: Counter[tuple[str, ...]] = Counter()
-        self._unused: Counter[tuple[str, ...]] = Counter()
+        self._lost: Counter[tuple[str, ...]] = Counter()
+        self._unreadable: Counter[tuple[str, ...]] = Counter()
         if snapshot:
             self._restore(snapshot)
 
@@ -98,7 +101,9 @@ class LakeTask:
             pieces = list(self._pieces(record))
         except (MalformedInput, UnknownSchema) as error:
             reason = "unknown_schema" if isinstance(error, UnknownSchema) else "malformed"
-            self._unused[(reason,)] += _stated(record)
+            self._unreadable[(reason,)] += 1
+            if record.topic == "merged":  # the events of other topics are counted by those who wrote them
+                self._lost[(reason,)] += _stated(record)
             pieces = [self._unusable(record, reason, str(error))]
         out = []
         for table, moment_ns, rows in pieces:
@@ -129,13 +134,14 @@ class LakeTask:
         raise AssertionError("the lake's tasks hold no rows between records")
 
     def counters(self) -> Mapping[str, int | Mapping[tuple[str, ...], int]]:
-        """Rows by table; events of records that could not be read, by reason."""
+        """Rows by table; records that could not be read and the events lost with them, by reason."""
         events = self._rows[("events",)]
         return {
             "events_in": events,
             "events_out": events,
             "rows_written": self._rows,
-            "deadlettered": self._unused,
+            "deadlettered": self._lost,
+            "unreadable": self._unreadable,
         }
 
     def _restore(self, snapshot: bytes) -> None:
@@ -256,13 +262,13 @@ class LakeTask:
         d = read_one(records.DeadLetter, record)
         self._own(d.tenant)
         at_ns = append_to_tai(d.append_ms)
-        row = [d.reason, d.topic, d.partition, d.offset, at_ns, d.payload, d.detail, d.events]
+        row = [d.reason, d.topic, d.partition, d.offset, at_ns, d.payload, d.detail, d.events, d.inputs]
         yield "deadletters", at_ns, single(tables.DEADLETTERS, row)
 
     def _unusable(self, record: Record, reason: str, detail: str) -> Piece:
         at_ns = append_to_tai(record.append_ms)
         payload = (record.value or b"")[: records.PAYLOAD_BYTES_MAX]
-        row = [reason, *self._origin(record), at_ns, payload, detail, _stated(record)]
+        row = [reason, *self._origin(record), at_ns, payload, detail, _stated(record), 1]
         return "deadletters", at_ns, single(tables.DEADLETTERS, row)
 
     def _archive(self, record: Record) -> Iterator[Piece]:
@@ -279,7 +285,12 @@ class LakeTask:
 
 
 def _stated(record: Record) -> int:
-    """Events of a record as its header says; 0 where it says nothing that a column can hold."""
+    """Events lost with a record, as its header says; 0 where it says nothing that a column can hold.
+
+    Findings, incidents and paths are no events, and what cannot be read of `events` is its archive's loss only.
+    """
+    if record.topic not in EVENTS_IN:
+        return 0
     count = record.header(topics.HEADER_COUNT) or b""
     return int(count) if count.isdigit() and len(count) <= 18 else 0
 

@@ -301,7 +301,8 @@ DEADLETTERS = Table(
         Field("at_ns", I64, "when the broker took the record"),
         Field("payload", BLOB, "the first 64 KiB of the record"),
         Field("detail", TEXT, "why, in words"),
-        Field("events", I64, "events it held, as far as its header said"),
+        Field("events", I64, "events that are neither in the lake nor late because of it, as far as known"),
+        Field("inputs", I64, "records or datagrams that the letter stands for"),
     ),
 )
 ARCHIVE = Table(

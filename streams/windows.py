@@ -41,9 +41,10 @@ class WindowTask:
     """A task over one partition of `merged`."""
 
     def __init__(
-        self, tenant: str, make: Callable[[str, Counts], WindowScope], snapshot: bytes | None
+        self, stage: str, tenant: str, make: Callable[[str, Counts], WindowScope], snapshot: bytes | None
     ) -> None:
-        self._tenant, self._make = tenant, make
+        """`stage`: who could not read, in dead letters."""
+        self._stage, self._tenant, self._make = stage, tenant, make
         self._count = Counts()
         self._scopes: dict[str, WindowScope] = {}
         self._parts: dict[
@@ -91,10 +92,9 @@ class WindowTask:
         return self._scope(part.scope).window([kept for _, kept in held], record)
 
     def _refuse(self, record: Record, reason: str, detail: str) -> Output:
-        stated = record.header("tt-count") or b""
-        events = int(stated) if stated.isdigit() and len(stated) < 10 else 0
-        self._count("deadlettered", max(1, events), reason)
-        return dead_letter(self._tenant, record, reason, detail, events)
+        # Other stages read the record too. Its events are lost to the lake, so the lake counts them, once.
+        self._count("unreadable", 1, reason)
+        return dead_letter(self._tenant, record, reason, f"{self._stage}: {detail}", events=0)
 
     def _scope(self, name: str) -> WindowScope:
         scope = self._scopes.get(name)

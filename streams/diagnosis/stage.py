@@ -38,7 +38,10 @@ class Diagnosis:
     def start(self, partition: int, snapshot: bytes | None) -> WindowTask:
         """A task for a partition: fresh, or as the snapshot left it."""
         return WindowTask(
-            self.settings.tenant, lambda name, count: DiagnosisScope(name, self.settings, count), snapshot
+            self.name,
+            self.settings.tenant,
+            lambda name, count: DiagnosisScope(name, self.settings, count),
+            snapshot,
         )
 
 

@@ -53,7 +53,10 @@ class Paths:
     def start(self, partition: int, snapshot: bytes | None) -> WindowTask:
         """A task for a partition: fresh, or as the snapshot left it."""
         return WindowTask(
-            self.settings.tenant, lambda name, count: PathsScope(name, self.settings, count), snapshot
+            self.name,
+            self.settings.tenant,
+            lambda name, count: PathsScope(name, self.settings, count),
+            snapshot,
         )
 
 

@@ -74,7 +74,8 @@ def show(result: dict[str, Any]) -> None:
     console = plain_console()
     console.print(
         f"{result['events']:,} events read, {result['rows']:,} merged in {result['windows']:,} windows, "
-        f"{result['late']:,} late, {result['deadlettered']:,} dead-lettered."
+        f"{result['late']:,} late, {result['deadlettered']:,} dead-lettered; "
+        f"{result['deadletters']:,} dead letters."
     )
     if result["edges"]:
         table = Table(

@@ -154,7 +154,8 @@ def alerts(
 
 
 def _lake_result(counted: dict[str, Any]) -> dict[str, Any]:
-    """What --json tells of a run: rows by table, and events that could not be read by reason."""
+    """What --json tells of a run: rows by table, records that could not be read, events lost with them."""
     rows = {labels[0]: count for labels, count in sorted(dict(counted.get("rows_written", {})).items())}
-    unread = {labels[0]: count for labels, count in sorted(dict(counted.get("deadlettered", {})).items())}
-    return {"events": rows.get("events", 0), "rows": rows, "unreadable": unread}
+    unread = {labels[0]: count for labels, count in sorted(dict(counted.get("unreadable", {})).items())}
+    lost = sum(dict(counted.get("deadlettered", {})).values())
+    return {"events": rows.get("events", 0), "rows": rows, "deadlettered": lost, "unreadable": unread}

@@ -85,7 +85,7 @@ def paths(
         wiring.paths(tenant), connect(bootstrap, kafka_properties), tenant, instance, settings, compression
     )
     result = {name: total(counters, name) for name in ("events_in", "windows", "hops", "flows", "links")}
-    result["deadlettered"] = total(counters, "deadlettered")
+    result["unreadable"] = total(counters, "unreadable")
     emit(result, as_json, lambda: print(_sentence(result)))
 
 
@@ -113,7 +113,7 @@ def diagnose(
         settings,
         compression,
     )
-    result = {name: total(counters, name) for name in ("events_in", "windows", "deadlettered", "findings")}
+    result = {name: total(counters, name) for name in ("events_in", "windows", "unreadable", "findings")}
     findings = {"/".join(labels): count for labels, count in table(counters, "findings").items()}
     emit({**result, "by_class": findings}, as_json, lambda: print(_sentence(result)))
 

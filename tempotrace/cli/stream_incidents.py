@@ -69,5 +69,5 @@ def totals(counters: dict[str, Value]) -> dict[str, Any]:
         "incidents_updated": changes.get("update", 0),
         "incidents_resolved": changes.get("resolve", 0),
         "findings_skipped": sum(table("findings_skipped").values()),
-        "findings_unreadable": sum(table("deadlettered").values()),
+        "findings_unreadable": sum(table("unreadable").values()),
     }

@@ -80,7 +80,7 @@ class Keeper:
             finding = self._finding(value)
         except (MalformedInput, UnknownSchema) as error:
             reason = "malformed" if isinstance(error, MalformedInput) else "unknown_schema"
-            self._meters.add("deadlettered", 1, reason)
+            self._meters.add("unreadable", 1, reason)
             await self._send(
                 self._deadletter, message.partition, message.key, self._letter(message, reason, error)
             )

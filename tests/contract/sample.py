@@ -111,11 +111,16 @@ class Joining(Summing):
 
 
 class JoiningTask(SummingTask):
-    """Its task writes to `findings`."""
+    """Its task writes to `findings`, and leaves the counting of lost events to others."""
 
     def process(self, record: Record) -> list[Output]:
         outputs = super().process(record)
         return [out._replace(topic="findings") if out.topic == "merged" else out for out in outputs]
+
+    def counters(self) -> Mapping[str, Value]:
+        counted = dict(super().counters())
+        counted["unreadable"] = counted.pop("deadlettered")
+        return counted
 
 
 class Copying:

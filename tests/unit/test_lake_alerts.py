@@ -111,7 +111,7 @@ def test_lines_of_a_commit_that_was_not_finished_come_once(tmp_path: Path, cut: 
 def test_a_broken_incident_is_counted() -> None:
     task = AlertProcessor("default").start(0, None)
     assert task.process(Record("incidents", 0, 0, 0, None, b"noise")) == []
-    assert task.counters() == {"deadlettered": {("malformed",): 1}}
+    assert task.counters() == {"unreadable": {("malformed",): 1}}
     assert dict(task.next_offset) == {"incidents": 1}
 
 

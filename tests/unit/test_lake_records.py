@@ -102,12 +102,13 @@ def test_late_rows_keep_their_identity() -> None:
 def test_dead_letters_and_the_archive() -> None:
     letter = records.DeadLetter(
         tenant="default", reason="malformed", detail="cut", topic="tempotrace.default.events", partition=2,
-        offset=5, append_ms=APPEND_MS, events=3, payload=b"\x00x",
+        offset=5, append_ms=APPEND_MS, events=3, payload=b"\x00x", inputs=7,
     )  # fmt: skip
     row = take(fresh(), "deadletter", codec.encode_record(letter))["deadletters"].to_pylist()[0]
     assert (row["topic"], row["partition"], row["log_offset"], row["payload"]) == (
         "tempotrace.default.events", 2, 5, b"\x00x",
     )  # fmt: skip
+    assert (row["events"], row["inputs"]) == (3, 7)
     assert row["at_ns"] == APPEND_MS * 1_000_000 + 37_000_000_000
     kept = take(fresh(), "events", b"anything", 6)["archive"].to_pylist()[0]
     assert (kept["key"], kept["value"], kept["append_ms"], kept["log_offset"]) == (

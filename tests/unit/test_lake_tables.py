@@ -252,9 +252,11 @@ def test_what_cannot_be_read_is_a_dead_letter(suffix: str, value: bytes, reason:
     task = fresh()
     row = take(task, suffix, value, 8)["deadletters"].to_pylist()[0]
     assert (row["reason"], row["topic"], row["log_offset"], row["payload"], row["events"]) == (
-        reason, f"tempotrace.default.{suffix}", 8, value, 3,
+        reason, f"tempotrace.default.{suffix}", 8, value, 3 if suffix in ("merged", "late", "deadletter") else 0,
     )  # fmt: skip
-    assert task.counters()["deadlettered"] == {(reason,): 3}
+    assert task.counters()["unreadable"] == {(reason,): 1}
+    # Late events and those of a dead letter were counted by the stage that wrote the record.
+    assert task.counters()["deadlettered"] == ({(reason,): 3} if suffix == "merged" else {})
 
 
 def test_another_tenants_record_is_a_dead_letter() -> None:

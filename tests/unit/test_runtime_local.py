@@ -47,7 +47,7 @@ def test_a_chain_runs_to_the_end() -> None:
         "deadlettered": {},
     }
     # `merged` holds no lists of numbers, which is what the second stage wants: each is dead-lettered.
-    assert runner.counters("diagnosis")["deadlettered"] == {("malformed",): 3}
+    assert runner.counters("diagnosis")["unreadable"] == {("malformed",): 3}
     assert len(log.records("deadletter")) == 3
 
 
