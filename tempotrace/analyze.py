@@ -9,7 +9,6 @@ from typing import Any
 from producers.cutting import messages
 from schemas.batch import Batch
 from schemas.codec import encode_record
-from schemas.errors import MalformedInput
 from schemas.metrics import Value
 from schemas.processor import Outlet, Processor
 from schemas.topics import batch_headers
@@ -21,6 +20,7 @@ from tempotrace.clockwork import FakeClock
 from tempotrace.inputs import Choices, Feed, feeds, side_by_side, sort_out
 from tempotrace.runtime.local import LocalRunner, MemoryLog
 from tempotrace.summary import Summary, incidents_of
+from tempotrace.used import require
 
 RECORD_NS = 1_000_000  # append time that passes with each record, so that a run is the same every time
 
@@ -59,9 +59,8 @@ def analyze(
         else:
             log.append("deadletter", 0, None, encode_record(item))
         say(events, "reading")
-    if not events:
-        told = "; ".join(line for feed in running for line in feed.report.warnings)
-        raise MalformedInput(f"none of the files could be used: {told or 'they hold no events'}")
+    told = [line for feed in running for line in feed.report.warnings]
+    require(events, "files", told, {"inputs": [_input(feed) for feed in running], "events": 0})
     say(events, "merging")
     runner.run()
     runner.flush(choices.tenant)

@@ -53,11 +53,10 @@ class ClockSeries:
 def check(paths: Sequence[Path], options: Options) -> tuple[dict[str, Any], list[ClockSeries]]:
     """The result of `clock check` on these files (fields: the contract), and its series for a plot.
 
-    Raises MalformedInput if no file could be opened.
+    `warnings` has a line for each file, or part of one, that says nothing of a clock.
     """
     lines, warnings = Lines(), list[str]()
     clocks: dict[str, Table] = {}
-    opened = 0
     for path in paths:
         try:
             text = TextFile(path)
@@ -65,14 +64,11 @@ def check(paths: Sequence[Path], options: Options) -> tuple[dict[str, Any], list
             warnings.append(str(error))
             continue
         with text:
-            opened += 1
             grammar = _read(text, options, clocks)
             lines.add(grammar)
             warnings += text.warnings
             if not sum(grammar.parsed.values()):
                 warnings.append(f"{text.shown}: none of {grammar.total} lines is of a clock log's format")
-    if not opened:
-        raise MalformedInput("no log could be read", "; ".join(warnings))
     series = [_series(clock, table) for clock, table in sorted(clocks.items())]
     result = {
         "clocks": [each.entry for each in series],

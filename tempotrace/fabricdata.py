@@ -2,7 +2,8 @@
 
 import csv
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from ipaddress import ip_address
@@ -44,11 +45,23 @@ def named(text: str, what: str) -> tuple[str, str]:
 
 
 def content(path: str | Path) -> str:
-    """A file's text. Raises Usage."""
+    """A file's text. Raises MalformedInput."""
     try:
         return Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Usage(f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        raise MalformedInput(f"cannot be read: {error.strerror}", str(path)) from error
+    except UnicodeDecodeError as error:
+        raise MalformedInput("is no text", str(path)) from error
+
+
+@contextmanager
+def as_far_as_usable(report: FabricReport, kind: str) -> Iterator[None]:
+    """One input of several: if it cannot be used, a warning says so and the others still are."""
+    try:
+        yield
+    except MalformedInput as error:
+        report.warn(str(error))
+        report.skip(f"unusable {kind}")
 
 
 def as_json(text: str, where: str) -> dict[str, Any]:
@@ -108,7 +121,7 @@ def read_tables(files: Sequence[str], lfts: Sequence[str], inputs: Inputs, repor
         if dump and (table is None or any(key.startswith("ROUTE_TABLE:") for key in dump)):
             table = routes.of_json(dump, switch, report, where)
         if table is None:
-            raise Usage(f"--routes {switch}: no routes in {where}")
+            raise MalformedInput(f"holds no routes of {switch}", where)
         inputs.tables[switch] = replace(
             hashes.with_buckets(table, dump, where), hashing=hashes.settings(dump, where) or table.hashing
         )
@@ -126,7 +139,7 @@ def read_addresses(path: Path, inputs: Inputs) -> None:
             raise MalformedInput("columns address, node[, port]", f"{path}, row {number}") from error
 
 
-def read_counters(files: Sequence[str], inputs: Inputs, now_ns: int) -> list[Reading]:
+def read_counters(files: Sequence[str], inputs: Inputs, now_ns: int, report: FabricReport) -> list[Reading]:
     """Readings of `SWITCH=FILE[@TIME]`: COUNTERS_DB dumps, or InfiniBand's sysfs as folder or {path: content}.
 
     TIME is in ISO 8601 or Unix seconds; without it the file's own time counts.
@@ -137,25 +150,28 @@ def read_counters(files: Sequence[str], inputs: Inputs, now_ns: int) -> list[Rea
         path, at, time = rest.rpartition("@")
         if not at:
             path, time = rest, ""
-        at_ns = _time_ns(time, given) if time else _mtime_ns(Path(path), now_ns)
-        if Path(path).is_dir():
-            found = counters.of_sysfs(counters.sysfs_files(Path(path)), path)
-        else:
-            dump = as_json(content(path), path)
-            if any("/ports/" in key for key in dump):
-                found = counters.of_sysfs({key: str(value) for key, value in dump.items()}, path)
-            else:
-                speeds = inputs.speeds.get(node, {}) | counters.speeds_of(dump)
-                found = counters.of_sonic(dump, path, speeds)
-        out.append(Reading(node, at_ns, found))
+        at_ns = _time_ns(time, given) if time else None
+        with as_far_as_usable(report, "counters"):
+            found = _counted(path, inputs.speeds.get(node, {}))
+            out.append(Reading(node, _mtime_ns(Path(path), now_ns) if at_ns is None else at_ns, found))
     return out
+
+
+def _counted(path: str, speeds: dict[str, float]) -> dict[str, counters.Counters]:
+    """What a dump or a folder of sysfs holds. Raises MalformedInput."""
+    if Path(path).is_dir():
+        return counters.of_sysfs(counters.sysfs_files(Path(path)), path)
+    dump = as_json(content(path), path)
+    if any("/ports/" in key for key in dump):
+        return counters.of_sysfs({key: str(value) for key, value in dump.items()}, path)
+    return counters.of_sonic(dump, path, speeds | counters.speeds_of(dump))
 
 
 def _mtime_ns(path: Path, now_ns: int) -> int:
     try:
         return min(path.stat().st_mtime_ns, now_ns)
     except OSError as error:
-        raise Usage(f"{path} cannot be read: {error.strerror}") from error
+        raise MalformedInput(f"cannot be read: {error.strerror}", str(path)) from error
 
 
 def _time_ns(text: str, given: str) -> int:
@@ -210,7 +226,7 @@ def read_hosts(folder: Path, captures: Sequence[Captured]) -> Found:
             )
         )  # fmt: skip
     if not hosts:
-        raise Usage(f"--hosts {folder}: no folder of a host in it")
+        raise MalformedInput("holds no folder of a host", str(folder))
     return join(hosts, sport_of, captures)
 
 
@@ -218,9 +234,8 @@ def read_captures(files: Sequence[Path], report: FabricReport) -> list[Captured]
     """RoCE flows of captures."""
     out: list[Captured] = []
     for path in files:
-        if not path.is_file():
-            raise Usage(f"--pcap {path}: there is no such file")
-        out += roce.captured(path, report)
+        with as_far_as_usable(report, "capture"):
+            out += roce.captured(path, report)
     return out
 
 

@@ -125,8 +125,10 @@ def read_file(path: Path) -> Source:
 def _rows(path: Path) -> Iterable[tuple[Mapping[str, Any], str]]:
     try:
         text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Usage(f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        raise MalformedInput(f"cannot be read: {error.strerror}", str(path)) from error
+    except UnicodeDecodeError as error:
+        raise MalformedInput("is no text", str(path)) from error
     if text.lstrip().startswith(("[", "{")):
         try:
             whole = text.lstrip().startswith("[")
@@ -187,15 +189,17 @@ def _path(given: Any) -> tuple[tuple[str, float], ...]:
 def read_fabric(text: str, gbps: float = DEFAULT_GBPS) -> Fabric:
     """A generated fabric by its description, or that of a topology file of any kind we read.
 
-    Links without a capacity of their own have `gbps`. Raises Usage, MalformedInput.
+    Links without a capacity of their own have `gbps`. Raises MalformedInput.
     """
     path = Path(text)
     if not path.exists():
         return parse_fabric(text)
     try:
         content = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Usage(f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        raise MalformedInput(f"cannot be read: {error.strerror}", str(path)) from error
+    except UnicodeDecodeError as error:
+        raise MalformedInput("is no text", str(path)) from error
     return of_topology(read_topology(content, str(path)).topology, gbps * 1e9)
 
 

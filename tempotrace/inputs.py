@@ -15,7 +15,7 @@ from producers.host import logs
 from producers.int import collector, files
 from producers.report import Report
 from schemas.batch import Batch
-from schemas.errors import Usage
+from schemas.errors import MalformedInput
 from schemas.records import DeadLetter
 
 Item = Batch | DeadLetter
@@ -63,17 +63,21 @@ class Feed:
 
 
 def sort_out(paths: Sequence[Path]) -> Files:
-    """Tell what each file is by its content. A folder is one of profiler traces. Raises Usage."""
+    """Tell what each file is by its content. A folder is one of profiler traces.
+
+    What cannot be read counts as a log: its producer says what is wrong with it.
+    """
     found: dict[str, list[Path]] = {"kineto": [], "logs": [], "captures": []}
     for path in paths:
-        if not path.exists():
-            raise Usage(f"there is no file {path}")
-        found[_kind(path)].append(path)
+        try:
+            found[_kind(path)].append(path)
+        except OSError:
+            found["logs"].append(path)
     return Files(**{kind: tuple(chosen) for kind, chosen in found.items()})
 
 
 def _kind(path: Path) -> str:
-    if path.is_dir() or tarfile.is_tarfile(path):
+    if path.is_dir() or _is_archive(path):
         return "kineto"
     with path.open("rb") as file:
         head = file.read(SNIFF_BYTES)
@@ -88,6 +92,13 @@ def _kind(path: Path) -> str:
     return "kineto" if head.lstrip()[:1] in (b"{", b"[") else "logs"
 
 
+def _is_archive(path: Path) -> bool:
+    try:
+        return tarfile.is_tarfile(path)
+    except (EOFError, zlib.error):  # a gzip file that is cut
+        return False
+
+
 def feeds(chosen: Files, choices: Choices) -> list[Feed]:
     """A producer for each kind of file that is there, all in one scope."""
     out: list[Feed] = []
@@ -100,17 +111,28 @@ def feeds(chosen: Files, choices: Choices) -> list[Feed]:
             clock_bound_ns=choices.clock_bound_ns,
             clock_offset_ns=choices.clock_offset_ns,
         )
-        out.append(Feed("kineto", chosen.kineto, kineto.read(chosen.kineto, options, gpu_report), gpu_report))
+        traces = kineto.read(chosen.kineto, options, gpu_report)
+        out.append(Feed("kineto", chosen.kineto, _as_far_as_usable(traces, gpu_report), gpu_report))
     if chosen.logs:
         log_report = logs.LogReport()
         log_options = logs.Options(tenant=choices.tenant, scope=choices.scope, host=choices.host)
-        out.append(Feed("logs", chosen.logs, logs.read(chosen.logs, log_options, log_report), log_report))
+        rows = logs.read(chosen.logs, log_options, log_report)
+        out.append(Feed("logs", chosen.logs, _as_far_as_usable(rows, log_report), log_report))
     if chosen.captures:
         int_report = collector.IntReport()
         int_options = files.Options(tenant=choices.tenant, scope=choices.scope, host=choices.host)
         batches = files.read(chosen.captures, int_options, int_report)
-        out.append(Feed("captures", chosen.captures, batches, int_report))
+        out.append(Feed("captures", chosen.captures, _as_far_as_usable(batches, int_report), int_report))
     return out
+
+
+def _as_far_as_usable(batches: Iterator[Item], report: Report) -> Iterator[Item]:
+    """The batches; if nothing of these files can be used, the files of other kinds still are."""
+    try:
+        yield from batches
+    except MalformedInput as error:
+        if not report.warnings:
+            report.warn(str(error))
 
 
 def side_by_side(running: Sequence[Feed]) -> Iterator[Item]:

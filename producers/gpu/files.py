@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
-from schemas.errors import MalformedInput, Usage
+from schemas.errors import MalformedInput
 
 BUFFER_BYTES: Final = 1 << 20
 NESTED_MAX: Final = 3  # gzip in tar in gzip; more is an attack
@@ -28,8 +28,8 @@ def visit(paths: Iterable[Path], use: Use, broken: Broken) -> None:
     """Call `use(name, stream)` for every trace in `paths`, in order of name within each folder.
 
     An archive's traces come in the archive's order. `use` may raise MalformedInput: that trace is then
-    broken, like one whose container is cut, and `broken(name, why)` is called for it. Raises Usage for a
-    path that does not exist.
+    broken, like one whose container is cut, and `broken(name, why)` is called for it, as for a path where
+    nothing is.
     """
     for path in paths:
         if path.is_dir():
@@ -41,7 +41,7 @@ def visit(paths: Iterable[Path], use: Use, broken: Broken) -> None:
         elif path.exists():
             _file(path, path.name, use, broken)
         else:
-            raise Usage(f"{path} does not exist; give a trace, an archive of traces or a folder of them")
+            broken(str(path), "cannot be read: there is no such file")
 
 
 def stem(name: str) -> str:

@@ -58,7 +58,7 @@ def read(paths: Sequence[Path], options: Options, report: KinetoReport) -> Itera
     """Batches of all traces in `paths`: `open`, a heartbeat that lists every source, then rows.
 
     What cannot be used costs one line in `report.warnings`; its figures are complete when the iterator ends.
-    Raises Usage for a path or an option that fits nothing, MalformedInput if no trace could be read at all.
+    Raises Usage for an option that fits nothing, MalformedInput if no trace could be read at all.
     """
     traces = _collect(paths, report)
     for label in options.clock_offset_ns:

@@ -25,11 +25,14 @@ _IP_BYTES: Final = {4: 20, 6: 40}
 
 def captured(path: Path, report: Report) -> list[Captured]:
     """Flows of a capture, in order of (source, destination, queue pair, port). Raises MalformedInput."""
-    with path.open("rb") as file:
-        try:
-            buffer = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        except (ValueError, OSError):  # empty, or no regular file
-            buffer = memoryview(file.read())
+    try:
+        with path.open("rb") as file:
+            try:
+                buffer = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            except (ValueError, OSError):  # empty, or no regular file
+                buffer = memoryview(file.read())
+    except OSError as error:
+        raise MalformedInput(f"cannot be read: {error.strerror}", str(path)) from error
     try:
         capture = read(buffer)
     except MalformedInput as error:

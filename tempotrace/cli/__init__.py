@@ -5,7 +5,7 @@ one that is called gets imported, so that `tempotrace --help` and each command s
 several commands is a group; one whose only command has the module's name is that command itself.
 
 Every error of schemas.errors becomes one line on stderr and, with --json, an object {"error": ...} on stdout.
-Exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
+Exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted. For unusable input see tempotrace.used.
 """
 
 import importlib
@@ -13,14 +13,15 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import typer
 from typer.exceptions import Abort, TyperException
 
 from schemas.errors import TempoError, Usage
 from tempotrace import logs
+from tempotrace.used import NothingUsed
 
 COMMANDS: Final = {
     "demo": "Run the whole pipeline on live input made on the spot.",
@@ -74,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
     except Usage as error:
         return _fail(str(error), 2, arguments)
     except TempoError as error:
-        return _fail(str(error), 1, arguments)
+        return _fail(str(error), 1, arguments, error.result if isinstance(error, NothingUsed) else None)
     except SystemExit as ended:  # a command that was stopped, and has said so itself
         return ended.code if isinstance(ended.code, int) else 1
     except BrokenPipeError:
@@ -83,11 +84,11 @@ def run(arguments: Sequence[str]) -> int:
         return _fail("interrupted", 130, arguments)
 
 
-def _fail(message: str, code: int, arguments: Sequence[str]) -> int:
+def _fail(message: str, code: int, arguments: Sequence[str], result: Mapping[str, Any] | None = None) -> int:
     line = " ".join(message.split())
     print(f"tempotrace: {line}", file=sys.stderr)
     if "--json" in arguments:
-        print(json.dumps({"error": line}))
+        print(json.dumps({"error": line, **(result or {})}, default=str))
     return code
 
 

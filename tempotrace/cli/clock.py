@@ -10,6 +10,7 @@ from schemas.time import format_ns
 from tempotrace.cli import clock_coverage, clock_experiment
 from tempotrace.cli.options import Json, emit
 from tempotrace.cli.options import console as plain_console
+from tempotrace.used import require
 
 app = typer.Typer(help="Check clock logs; experiments on order.")
 app.add_typer(clock_experiment.app, name="experiment")
@@ -49,6 +50,7 @@ def check(
     from tempotrace.clockcheck import check as run
 
     result, series = run(files, Options(host=host, year=year))
+    require(len(result["clocks"]), "logs", result["warnings"], result)
     for warning in result["warnings"]:
         print(warning, file=sys.stderr)
     if plot is not None:

@@ -18,13 +18,14 @@ from producers.publisher import KafkaTransport, Publisher
 from producers.spool import Spool
 from schemas import topics
 from schemas.batch import Batch
-from schemas.errors import BrokerAway
+from schemas.errors import BrokerAway, MalformedInput
 from tempotrace.cli.options import emit
 from tempotrace.clockwork import WallClock
 from tempotrace.runtime.health import HealthServer, Probes
 from tempotrace.runtime.meters import Meters
 from tempotrace.scopes import Registration, registered
 from tempotrace.settings import Settings
+from tempotrace.used import NothingUsed, require
 
 LIVE_PATIENCE_SECONDS: Final = 5.0
 
@@ -81,7 +82,8 @@ def publish(
 
     Interrupted: what was read so far is sent, then exit 130. A producer given as a function gets the event
     that a signal sets, and then ends by itself. Raises BrokerAway, MissingTopic and whatever the producer
-    raises; what was sent before stays sent, and a second run repeats it harmlessly.
+    raises; what was sent before stays sent, and a second run repeats it harmlessly. Raises NothingUsed if no
+    event was made of the input.
     """
     publisher = Publisher(KafkaTransport(settings.kafka))
     with stop_signals() as stop:
@@ -91,23 +93,25 @@ def publish(
             else:
                 _send_all(batches, report, publisher, stop, what)
             publisher.close()
-        except BaseException:
+        except BaseException as error:
             publisher.abandon()
+            if isinstance(error, MalformedInput) and not publisher.events:
+                raise NothingUsed(what, report.warnings or [str(error)], _result(report)) from error
             raise
-    result = {
-        "events": publisher.acked,
-        "batches": publisher.batches,
-        "skipped": dict(report.skipped),
-        "tenant": tenant,
-        "scope": scope or publisher.scope,
-        **report.fields(),
-    }
+    sent = {"events": publisher.acked, "batches": publisher.batches}
+    result = sent | _result(report) | {"tenant": tenant, "scope": scope or publisher.scope}
     if stop.is_set():
         result["stopped"] = True
+    else:
+        require(publisher.events, what, report.warnings, result)
     emit(result, as_json, lambda: _say(result))
     if stop.is_set():
         # Not typer.Exit: that is how typer tells of an interrupt of which nothing was said yet.
         sys.exit(130)
+
+
+def _result(report: Report) -> dict[str, Any]:
+    return {"skipped": dict(report.skipped), **report.fields()}
 
 
 def run_live(
@@ -233,10 +237,12 @@ def _send_all(
         for batch in batches:
             publisher.send(batch)
             bar.update(task, completed=publisher.events)
-            told = tell(report, told)
+            if publisher.events:  # else it may turn out that nothing can be used, and that is one line
+                told = tell(report, told)
             if stop is not None and stop.is_set():
                 break
-    tell(report, told)
+    if publisher.events or (stop is not None and stop.is_set()):
+        tell(report, told)
 
 
 def tell(report: Report, told: int) -> int:

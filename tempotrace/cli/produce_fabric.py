@@ -20,6 +20,7 @@ from tempotrace import fabricdata
 from tempotrace.cli import feed
 from tempotrace.cli.options import Bootstrap, Json, KafkaProperties, Scope, Tenant, connect, emit
 from tempotrace.clockwork import WallClock, new_incarnation
+from tempotrace.used import require
 
 if TYPE_CHECKING:
     from producers.fabric.query import Limits
@@ -158,8 +159,10 @@ def fabric(
             sysfs, options, node, inputs, every, seconds, report, clock, bootstrap, kafka_properties, as_json
         )
         return
+    if not (counters or flows or hosts or pcap):
+        raise Usage("nothing to read: give --counters, --flows, --hosts, --pcap or --sysfs")
     now_ns = clock.now_ns_utc()
-    readings = fabricdata.read_counters(counters or [], inputs, now_ns)
+    readings = fabricdata.read_counters(counters or [], inputs, now_ns, report)
     listed = _flows(hosts, pcap, flows, report)
     found: list[Walked] = []
     if walk:
@@ -172,26 +175,25 @@ def fabric(
         found = [as_path(one) for one in walks]
     elif ssh is not None or paths is not None:
         raise Usage("--ssh and --paths go with --walk")
-    if not (readings or listed):
-        raise Usage("nothing to read: give --counters, --flows, --hosts, --pcap or --sysfs")
     at_ns = max((reading.at_ns for reading in readings), default=now_ns)
     report.more = {"topology": _shape(inputs), "tables": len(inputs.tables), **report.more}
     batches = read(readings, listed, found, at_ns, inputs.topology, options, report)
     if dry_run:
         for _ in batches:
             pass
-        feed.tell(report, 0)
         result = {
             "events": report.events,
             "batches": report.batches,
             "skipped": report.skipped,
             **report.fields(),
         }
+        require(report.events, "fabric's data", report.warnings, result)
+        feed.tell(report, 0)
         emit(result, as_json, lambda: _say(report))
         return
     settings = connect(bootstrap, kafka_properties)
     feed.publish(
-        batches, report, settings, tenant=tenant, scope=options.scope, as_json=as_json, what="fabric"
+        batches, report, settings, tenant=tenant, scope=options.scope, as_json=as_json, what="fabric's data"
     )
     if not as_json:
         _say(report)
@@ -219,14 +221,20 @@ def _sample(
 def _flows(hosts: Path | None, pcap: Files, flows: Path | None, report: FabricReport) -> list[HostFlow]:
     """Flows of all kinds of input; what stays ambiguous is told."""
     captures = fabricdata.read_captures(pcap or [], report)
-    listed = fabricdata.read_flows(flows) if flows is not None else []
+    listed: list[HostFlow] = []
+    if flows is not None:
+        with fabricdata.as_far_as_usable(report, "list of flows"):
+            listed += fabricdata.read_flows(flows)
+            if not listed:
+                report.warn(f"{flows}: holds no flow")
     if hosts is not None:
-        joined = fabricdata.read_hosts(hosts, captures)
-        listed += joined.flows
-        report.more["ambiguous"] = [
-            {"queue_pair": str(one.end), "candidates": [str(c) for c in one.candidates], "why": one.why}
-            for one in joined.ambiguous
-        ]
+        with fabricdata.as_far_as_usable(report, "hosts"):
+            joined = fabricdata.read_hosts(hosts, captures)
+            listed += joined.flows
+            report.more["ambiguous"] = [
+                {"queue_pair": str(one.end), "candidates": [str(c) for c in one.candidates], "why": one.why}
+                for one in joined.ambiguous
+            ]
     listed += fabricdata.captured_flows(captures, listed)
     sources: dict[str, int] = {}
     for flow in listed:

@@ -45,7 +45,7 @@ def files(
     def items(stop: threading.Event) -> Iterator[Item]:
         for item in side_by_side(running):
             if stop.is_set():
-                return
+                break
             yield item
         for feed in running:
             for reason, count in feed.report.skipped.items():

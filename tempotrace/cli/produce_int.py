@@ -86,9 +86,6 @@ def int_(
             raise Usage("--for goes with --udp: a capture is read to its end")
         ports = frozenset(port) if port else None
         options = files.Options(tenant, scope, host, ports, spoken)
-        for path in pcap:
-            if not path.is_file():
-                raise Usage(f"--pcap {path}: there is no such file")
         feed.publish(
             files.read(pcap, options, report), report, settings,
             tenant=tenant, scope=scope, as_json=as_json, what="captures",

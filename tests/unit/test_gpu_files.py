@@ -8,7 +8,7 @@ import pytest
 
 from producers.gpu import files
 from producers.gpu.read import KinetoReport, Options, read
-from schemas.errors import MalformedInput, Usage
+from schemas.errors import MalformedInput
 from tests.gpu_traces import archive, batches, event, folder, job, raw, rows, trace
 
 RANKS = {f"rank{rank}.json": raw(job(rank)) for rank in range(4)}
@@ -120,7 +120,7 @@ def test_nothing_usable_is_one_clear_error(tmp_path: Path) -> None:
         batches(path)
     with pytest.raises(MalformedInput, match=r"holds no \.json"):
         batches(folder(tmp_path / "empty", {"readme.txt": b""}))
-    with pytest.raises(Usage, match="does not exist"):
+    with pytest.raises(MalformedInput, match="there is no such file"):
         list(read([tmp_path / "absent"], Options(), KinetoReport()))
 
 

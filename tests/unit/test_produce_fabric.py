@@ -225,7 +225,7 @@ def test_live_sysfs_through_the_spool(
         ({"counters": ["leaf0=c0.dump@yesterday"]}, "is no time"),
         ({"counters": ["leaf0=c0.dump@2023-11-14T22:13:21"]}, "no time zone"),
         ({"sysfs": Path("/nowhere")}, "no such folder"),
-        ({"pcap": [Path("nowhere.pcap")]}, "no such file"),
+        ({"pcap": [Path("nowhere.pcap")]}, "No such file"),
         ({"hosts": Path("nowhere")}, "no folder of a host"),
     ],
 )

@@ -94,7 +94,6 @@ def test_live_through_the_spool(
     [
         {},
         {"udp_": "127.0.0.1:1", "pcap": [Path("x")]},
-        {"pcap": [Path("nowhere.pcap")]},
         {"pcap": [Path("x")], "seconds": "1s"},
         {"udp_": "127.0.0.1:1", "port": [5]},
         {"udp_": "127.0.0.1"},
