@@ -4,7 +4,6 @@ A batch belongs to one (publisher, scope, family). Its rows keep their sequence 
 k-th row of a source entry has the entry's first sequence number + k, and rows of other entries may lie between.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -299,16 +298,3 @@ def select(batch: Batch, rows: I64) -> Batch:
             data[column.name] = batch.data[column.name][kept]
         data[f"{prefix}_row"] = at[kept].astype("<u4")
     return Batch(batch.tenant, batch.scope, batch.publisher, batch.family, len(rows), batch.strings, data)
-
-
-def ranks_of_group(batch: Batch, group: int) -> Sequence[int]:
-    """Ranks of one entry of the group table."""
-    size = int(batch.data["grp_size"][group])
-    count = int(batch.data["grp_count"][group])
-    if not count and batch.data["grp_start"][group] == c.NULL_I32:
-        return ()  # only the size is known
-    if count:
-        first = int(batch.data["grp_first"][group])
-        return [int(rank) for rank in batch.data["grp_ranks"][first : first + count]]
-    start, stride = int(batch.data["grp_start"][group]), int(batch.data["grp_stride"][group])
-    return range(start, start + stride * size, stride) if stride else [start]

@@ -180,6 +180,14 @@ PRODUCERS: Final = (
     Metric(
         "spool_dropped", "counter", "events", "Events for which the spool had no room.", ("reason",), PRODUCE
     ),
+    Metric(
+        "heartbeats_skipped",
+        "counter",
+        "batches",
+        "Heartbeats left out because many batches waited in the spool.",
+        (),
+        PRODUCE,
+    ),
     Metric("acked_events", "counter", "events", "Events that the brokers acknowledged.", (), PRODUCE),
 )
 METRICS: Final[Mapping[str, Metric]] = {

@@ -146,13 +146,8 @@ def batch_headers(family: str, count: int, scope: str) -> list[tuple[str, bytes]
     ]
 
 
-def format_origin(origin: Origin) -> bytes:
-    """Value of the header `tt-origin`: three decimal numbers with commas between."""
-    return b"%d,%d,%d" % origin
-
-
 def parse_origin(value: bytes) -> Origin:
-    """Inverse of format_origin. Raises MalformedInput."""
+    """Origin in the header `tt-origin`: three decimal numbers with commas between. Raises MalformedInput."""
     match = _ORIGIN.fullmatch(value)
     if match is None:
         raise MalformedInput("a tt-origin header is no partition,offset,append_ms", repr(value[:80]))

@@ -288,17 +288,21 @@ def read_unit(path: Path) -> Unit:
         ) from error
 
 
-def verify(root: Path) -> list[str]:
-    """Check every file that a unit names against its checksum; gives one line for each that fails."""
+def verify(root: Path) -> tuple[int, list[str]]:
+    """Check every file that a unit names against its checksum: number of units, a line for each file that fails.
+
+    Raises MalformedInput for a unit that cannot be read.
+    """
     bad = []
-    for path in sorted(root.glob("_units/*/*/*/*.json")):
+    paths = sorted(root.glob("_units/*/*/*/*.json"))
+    for path in paths:
         for file in read_unit(path).files:
             data = root / str(file["path"])
             if not data.is_file():
                 bad.append(f"{file['path']} is missing")
             elif hashlib.blake2b(data.read_bytes(), digest_size=16).hexdigest() != file["blake2b"]:
                 bad.append(f"{file['path']} does not have the checksum in {path.relative_to(root)}")
-    return bad
+    return len(paths), bad
 
 
 def _place(output: Output) -> tuple[str, str]:

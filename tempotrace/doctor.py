@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 from producers.host import rdma_clock, verbs
 from schemas import topics
 from schemas.errors import TempoError
+from sinks import units
 from tempotrace import topics_admin
 from tempotrace.broker import installed
 
@@ -25,8 +26,8 @@ class Check(NamedTuple):
     text: str
 
 
-def examine(kafka: Mapping[str, str]) -> list[Check]:
-    """All checks in order; `bad` ones keep TempoTrace from working here."""
+def examine(kafka: Mapping[str, str], lake: Path | None = None) -> list[Check]:
+    """All checks in order; `bad` ones keep TempoTrace from working here. With `lake` all its files are read."""
     return [
         _packages(),
         _guarded("java", lambda: str(installed.find_java())),
@@ -37,6 +38,7 @@ def examine(kafka: Mapping[str, str]) -> list[Check]:
         _module("pyverbs", "RDMA clocks and completions (extra rdma)"),
         _devices("gpu", Path("/dev").glob("nvidia[0-9]*"), "devices", "no live GPU telemetry"),
         _module("pynvml", "GPU telemetry (extra nvml)"),
+        *(() if lake is None else (of_lake(lake),)),
     ]
 
 
@@ -94,6 +96,22 @@ def _rdma() -> Check:
     if not found:
         return Check("rdma", ABSENT, f"no devices here: {without}")
     return Check("rdma", OK, f"devices: {', '.join(each.text() for each in found)}")
+
+
+def of_lake(root: Path) -> Check:
+    """Whether every file of a lake is as it was written."""
+    try:
+        count, bad = units.verify(root)
+    except TempoError as error:
+        return Check("lake", BAD, str(error))
+    if not count:
+        return Check("lake", ABSENT, f"{root} holds no units of a lake")
+    if bad:
+        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        return Check(
+            "lake", BAD, f"{root}: {bad[0]}{more}; delete the unit with all later ones and sink again"
+        )
+    return Check("lake", OK, f"{count:,} units in {root}, every file as its checksum says")
 
 
 def _module(name: str, purpose: str) -> Check:

@@ -4,8 +4,6 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from producers.report import Report
 from producers.sim.faults import SCENARIOS, parse_fault
 from producers.sim.rows import I64
@@ -99,26 +97,18 @@ class SimOptions:
 
 @dataclass
 class SimReport(Report):
-    """Counts, the faults and, where `keep_times` asks for it, when every event truly happened."""
+    """Counts, the faults and, where `keep_times` asks for it, when every event truly happened.
+
+    `times`: by source, the true begins and ends of its rows in pieces (ns since the start), in order of seq.
+    """
 
     truth: dict[str, Any] = field(default_factory=dict)
     keep_times: bool = False
-    _times: dict[str, list[tuple[I64, I64]]] = field(default_factory=dict)
+    times: dict[str, list[tuple[I64, I64]]] = field(default_factory=dict)
 
     def keep(self, source: str, begin: I64, end: I64) -> None:
         """Note the true begin and end of the next rows of a source (ns since the start)."""
-        self._times.setdefault(source, []).append((begin, end))
-
-    def true_times(self) -> dict[str, tuple[I64, I64]]:
-        """By source name: true begin and end (ns TAI) of its events, indexed by seq. Needs `keep_times`."""
-        start = int(self.truth["start_ns"])
-        return {
-            source: (
-                start + np.concatenate([begin for begin, _ in parts]),
-                start + np.concatenate([end for _, end in parts]),
-            )
-            for source, parts in self._times.items()
-        }
+        self.times.setdefault(source, []).append((begin, end))
 
     def fields(self) -> dict[str, Any]:
         return {"faults": self.truth.get("faults", [])}

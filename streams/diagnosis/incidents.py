@@ -125,8 +125,3 @@ class Shelf:
             del self._open[oldest]
             gone.append(oldest)
         return gone
-
-    @property
-    def unresolved(self) -> int:
-        """How many are open."""
-        return len(self._open)

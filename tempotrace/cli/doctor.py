@@ -1,5 +1,8 @@
 """`tempotrace doctor`: what this machine has and lacks."""
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from tempotrace import doctor as examination
@@ -10,13 +13,19 @@ app = typer.Typer()
 
 @app.command()
 def doctor(
-    bootstrap: Bootstrap = None, kafka_properties: KafkaProperties = None, as_json: Json = False
+    lake: Annotated[
+        Path | None,
+        typer.Option("--lake", metavar="DIR", help="Also check every file of this lake by its checksum."),
+    ] = None,
+    bootstrap: Bootstrap = None,
+    kafka_properties: KafkaProperties = None,
+    as_json: Json = False,
 ) -> None:
     """Check packages, Java, Kafka, topics and devices, one line each; exit 1 if something needed is bad.
 
-    Example: tempotrace doctor
+    Example: tempotrace doctor --lake ./lake
     """
-    checks = examination.examine(connect(bootstrap, kafka_properties).kafka)
+    checks = examination.examine(connect(bootstrap, kafka_properties).kafka, lake)
 
     def human() -> None:
         for check in checks:

@@ -211,6 +211,7 @@ class Watched:
         self._meters.show_tasks(
             {
                 "acked_events": self.live.sender.acked,
+                "heartbeats_skipped": self.live.heartbeats_skipped,
                 "spool_bytes": self.live.spool_bytes,
                 "spool_dropped": {(reason,): count for reason, count in dict(self.live.lost).items()},
                 "skipped": {(reason,): count for reason, count in self._report.unused().items()},

@@ -14,6 +14,7 @@ from schemas.errors import Fenced, MalformedInput, Setup
 from schemas.processor import PartitionWork
 from sinks import units, views
 from sinks.lake import TABLES_OF, LakeProcessor
+from tempotrace import doctor
 from tests.lakes import Sink, records, topic
 from tests.parts import HOUR_NS, START_NS, Maker
 
@@ -68,7 +69,7 @@ def test_every_row_is_there_once(tmp_path: Path) -> None:
     Sink(tmp_path, records("merged", window_log())).run()
     assert counts(tmp_path) == once(PARTS)
     assert stray(tmp_path) == []
-    assert units.verify(tmp_path) == []
+    assert units.verify(tmp_path)[1] == []
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
@@ -91,7 +92,7 @@ def test_a_crash_before_any_step_of_a_commit(tmp_path: Path, step: int, unit: in
     assert stray(tmp_path) == []
     again.run()
     assert counts(tmp_path) == once(PARTS)
-    assert units.verify(tmp_path) == []
+    assert units.verify(tmp_path)[1] == []
 
 
 @pytest.mark.parametrize("moved", [1, 2, 3, 5, 7])
@@ -263,7 +264,9 @@ def test_a_damaged_or_missing_file_is_found(tmp_path: Path) -> None:
     content = bytearray(first.read_bytes())
     content[20] ^= 1
     first.write_bytes(content)
-    assert [line.split(" does")[0] for line in units.verify(tmp_path)] == [str(first.relative_to(tmp_path))]
+    assert [line.split(" does")[0] for line in units.verify(tmp_path)[1]] == [
+        str(first.relative_to(tmp_path))
+    ]
     last.unlink()
     with pytest.raises(MalformedInput, match="missing or of another size"):
         Sink(tmp_path, log)
@@ -316,3 +319,21 @@ def test_a_reader_sees_only_whole_units(tmp_path: Path) -> None:
     assert seen == sorted(seen)
     assert len(set(seen)) > 3
     assert counts(tmp_path) == once(windows)
+
+
+def test_the_doctor_checks_a_lake_that_is_named(tmp_path: Path) -> None:
+    Sink(tmp_path, records("merged", window_log())).run()
+
+    def said(lake: Path) -> tuple[str, str]:
+        found = doctor.of_lake(lake)
+        assert found.name == "lake"
+        return found.state, found.text
+
+    count = len(list(tmp_path.glob("_units/*/*/*/*.json")))
+    assert said(tmp_path) == ("ok", f"{count} units in {tmp_path}, every file as its checksum says")
+    assert said(tmp_path / "none")[0] == "absent"
+    file = min(tmp_path.glob("events/tenant=default/*/*/*.parquet"))
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    assert (said(tmp_path)[0], file.name in said(tmp_path)[1]) == ("bad", True)
+    min(tmp_path.glob("_units/*/*/*/*.json")).write_text("{}")
+    assert said(tmp_path)[0] == "bad"

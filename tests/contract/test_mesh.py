@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from producers.host import mesh
 from producers.ledger import sources_of
 from schemas import columns as c
 from schemas.batch import Batch
 from schemas.codec import decode_batch
 from tests.fake_transports import read_log
 from tests.paths import REPO
+from tests.ports import local_peers
 
 PROBES = 200
 
@@ -45,7 +45,7 @@ def rows(read: list[Batch]) -> int:
 
 def run(folder: Path, count: int, disturb: int = 0) -> tuple[dict[str, list[Batch]], dict[str, Any]]:
     """Run nodes until each has a few hundred rows; their batches and reports, by node."""
-    ports = mesh.local_peers(count)
+    ports = local_peers(count)
     logs = {node: folder / node for node in ports}
     processes = {node: start(logs[node], node, ports) for node in ports}
     noise = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -141,7 +141,7 @@ def test_noise_is_counted_and_the_rest_used(tmp_path: Path) -> None:
 
 
 def test_a_node_that_dies_is_greeted_not_probed(tmp_path: Path) -> None:
-    ports = mesh.local_peers(2)
+    ports = local_peers(2)
     logs = {node: tmp_path / node for node in ports}
     processes = {node: start(logs[node], node, ports) for node in ports}
     deadline = time.monotonic() + 60

@@ -1,7 +1,7 @@
 """What every schema keeps: round trips, plain Avro, cut and broken bytes, older readers and writers, the lock."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from schemas import codec, flat, merged, records
 from schemas import columns as c
-from schemas.batch import Batch, ranks_of_group, select
+from schemas.batch import Batch, select
 from schemas.errors import MalformedInput, UnknownSchema
 from schemas.merged import Merged
 from schemas.pack import Head, Source, Strings, pack
@@ -32,6 +32,19 @@ KINDS: dict[str, tuple[Callable[[int], bytes], Decode]] = {
 FLAT = [*c.FAMILIES, "merged", "paths"]
 every = pytest.mark.parametrize("kind", KINDS)
 some = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+def ranks_of_group(batch: Batch, group: int) -> Sequence[int]:
+    """Ranks of one entry of the group table."""
+    size = int(batch.data["grp_size"][group])
+    count = int(batch.data["grp_count"][group])
+    if not count and batch.data["grp_start"][group] == c.NULL_I32:
+        return ()  # only the size is known
+    if count:
+        first = int(batch.data["grp_first"][group])
+        return [int(rank) for rank in batch.data["grp_ranks"][first : first + count]]
+    start, stride = int(batch.data["grp_start"][group]), int(batch.data["grp_stride"][group])
+    return range(start, start + stride * size, stride) if stride else [start]
 
 
 def use(value: Any) -> None:

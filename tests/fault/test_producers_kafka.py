@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from producers.host import mesh
 from producers.ledger import sources_of
 from producers.live import LivePublisher
 from producers.publisher import KafkaTransport, Publisher
@@ -33,6 +32,7 @@ from tempotrace.clockwork import WallClock
 from tempotrace.scopes import Registration, registrations
 from tests.conftest import Kafka
 from tests.paths import REPO
+from tests.ports import local_peers
 
 SOURCE = Source("n0/mesh", "h", ClockState("h/CLOCK_REALTIME", timescale=c.Timescale.UTC), 9, live=True)
 
@@ -233,7 +233,7 @@ def processes() -> Iterator[list["subprocess.Popen[str]"]]:
 def test_mesh_command_from_end_to_end(
     kafka: Kafka, tenant: str, home: Path, processes: list["subprocess.Popen[str]"]
 ) -> None:
-    ports = mesh.local_peers(4)
+    ports = local_peers(4)
     nodes = {name: node(home, kafka, tenant, name, ports) for name in ports}
     processes += nodes.values()
     clock, never = WallClock(), threading.Event()

@@ -201,7 +201,7 @@ def test_silence_is_ticked_until_the_window_is_released(stages: Stages) -> None:
 def test_replayed_input_is_not_ticked(stages: Stages) -> None:
     producer = Producer({"bootstrap.servers": stages.bootstrap, "acks": "all"})
     name = topics.topic(stages.tenant, "events")
-    origin = topics.format_origin(topics.Origin(0, 77, 1_600_000_000_000))
+    origin = b"0,77,1600000000000"
     producer.produce(name, b"[1]", b"scope", 0, headers=[(topics.HEADER_ORIGIN, origin)])
     producer.produce(name, b"[2]", b"scope", 1)
     producer.flush(10)

@@ -14,6 +14,7 @@ from schemas.codec import decode_batch, encode_batch
 from schemas.columns import NULL_I64, NULL_U16, EdgeKind, Op, Point, Role, Timescale
 from schemas.time import NS, TAI
 from tempotrace.clockwork import seeded
+from tests.simulation.true_times import true_times
 
 SMALL = SimOptions(scenario="healthy", seed=7, hosts=4, ranks=8, seconds=1.0, step_ns=20_000_000)
 
@@ -110,7 +111,7 @@ def diff_bound(a: Member, b: Member) -> int:
 
 def members(batches: list[Batch], report: SimReport) -> dict[tuple[EdgeKind, int], list[Member]]:
     """Endpoints by (kind, key)."""
-    times = report.true_times()
+    times = true_times(report)
     out = defaultdict(list)
     for batch in batches:
         if not batch.table_len("ep"):

@@ -27,6 +27,7 @@ from tests.simulation.sim_log import (
     simulate,
     watermarks_broken,
 )
+from tests.simulation.true_times import true_times
 
 STEP_BACK = ("clock_step:host2:-250us@400ms",)
 FAR_BACK = ("clock_step:host2:-5ms@400100us",)  # just after a heartbeat
@@ -73,7 +74,7 @@ def test_a_healthy_job_satisfies_every_edge() -> None:
         assert edge.true_gap_ns > 0, edge
         assert not edge.violated, edge
         kinds[edge.kind] += 1
-    times = report.true_times()
+    times = true_times(report)
     steps = len(times["rank0/thread 1"][0]) // 25  # 24 launches and the wait
     assert steps >= 40
     # A step: four phases of five kernels and a collective; 2 ep groups of 4, 4 tp groups of 2, world twice.
@@ -195,7 +196,7 @@ def test_rows_of_a_source_are_in_program_order() -> None:
         if flags & SOURCE_ORDERED
     }
     assert len(ordered) == SMALL.ranks * 3 + SMALL.hosts
-    for source, (begin, end) in report.true_times().items():
+    for source, (begin, end) in true_times(report).items():
         if source in ordered:
             assert overlapping(begin, end) == 0
     for source, (seq, raw, _) in rows_by_source(batches).items():
@@ -261,7 +262,7 @@ def paced(options: SimOptions, stop_after_s: float) -> tuple[list[tuple[int, Bat
 def test_a_paced_job_tells_rows_soon_after_they_end() -> None:
     options = replace(SMALL, live=True, start_ns=1_800_000_000 * NS)
     told, report = paced(options, 60.0)
-    times = report.true_times()
+    times = true_times(report)
     delays = []
     for now, batch in told:
         if batch.family == "control" or not batch.count:

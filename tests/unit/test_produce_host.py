@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from producers.host import mesh
 from tempotrace import cli
 from tempotrace.scopes import Registration, registered, registrations
+from tests.ports import local_peers
 
 MESH = ["produce", "host", "--mesh", "--node", "a", "--listen", "127.0.0.1:7"]
 
@@ -43,7 +43,7 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_a_broker_the_events_wait_for_the_next_start(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (port,) = mesh.local_peers(1).values()
+    (port,) = local_peers(1).values()
     arguments = ["produce", "host", "--mesh", "--node", "a", "--listen", f"127.0.0.1:{port}"]
     arguments += ["--peer", "b=127.0.0.1:9", "--for", "200ms", "--bootstrap-servers", "127.0.0.1:1", "--json"]
     assert cli.run(arguments) == 0
