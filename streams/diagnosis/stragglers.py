@@ -9,6 +9,11 @@ the time from the end of its previous collective to its begin in this one, on it
 that is longer than the median member's, by 20 µs and 5 % of the time between its collectives, is it blamed,
 and for no more than that; else whoever it waited for is blamed there.
 
+Who comes before the last may be a straggler too, hidden behind a slower one: without the last the others would
+have waited for it. So a member among the last quarter (8 at most) is blamed as well if the median member waited
+for it by as much, and its own work was longer by as much. Blame for several at once is also blame by chance for
+several: then µ counts all of them.
+
 A rank is a straggler when it is blamed far more often than chance: over its last collectives (exponential
 memory of 64), blamed k of n where the sizes of the collectives make µ expected. A rank that is slow for one
 step is late to all collectives of the step, so 4 of them count as one trial: the Chernoff bound
@@ -34,6 +39,7 @@ COST_NS_MIN = 20_000
 COLLECTIVES_MIN = 8
 MEMBERS_MIN = 3
 VICTIMS_MAX = 8
+TOGETHER_SHARE, TOGETHER_MAX = 4, 8  # the last 1 in 4 members may be stragglers together, 8 at most
 
 
 class Stragglers:
@@ -84,8 +90,6 @@ class Stragglers:
         t = self.table
         members = edges.effect[rows]  # shortest own duration first
         wait = edges.duration_ns[rows] - edges.duration_ns[rows[0]]
-        last = int(members[0])
-        cost = median = int(np.median(wait[1:]))
         end = edges.effect_ns[rows]
         known = before > 0
         work = end - edges.duration_ns[rows] - before
@@ -93,28 +97,53 @@ class Stragglers:
         mean = np.where(period > 0, period * MEMORY + (end - before) * (1 - MEMORY), end - before)
         t["period_ns"][members] = np.where(known, mean, period)
         t["took_part"][members] = t["took_part"][members] * MEMORY + 1
-        t["expected"][members] = t["expected"][members] * MEMORY + 1 / len(members)
         t["blamed"][members] *= MEMORY
         t["misses"][members] += 1
-        others = known[1:]
-        if known[0] and others.any():
-            cost = min(cost, int(work[0] - np.median(work[1:][others])))
-        if cost >= max(COST_NS_MIN, COST_SHARE_MIN * t["period_ns"][last]):
-            t["blamed"][last] += 1
-            mean = t["cost_ns"][last]
-            t["cost_ns"][last] = cost if mean == 0 else mean * MEMORY + cost * (1 - MEMORY)
-            if t["misses"][last] > 3 or t["since_ns"][last] == 0:
-                t["since_ns"][last] = end_ns
-            t["misses"][last] = 0
-            most = len(rows) - 1
-            self.latest[last] = {
-                "operation": int(edges.op[rows[0]]),
-                "group": directory.groups.names[group],
-                "longest_wait": directory.members.names[int(members[most])],
-                "longest_wait_ns": int(wait[most]),
-                "median_wait_ns": median,
-                "victims": [directory.members.names[int(m)] for m in members[:0:-1][:VICTIMS_MAX]],
-            }
+        blamed = 0
+        for place in range(min(TOGETHER_MAX, max(1, len(rows) // TOGETHER_SHARE))):
+            cost = int(np.median(np.delete(wait, place)) - wait[place])
+            if cost < COST_NS_MIN:
+                break  # nor does anybody who came earlier
+            others = known & (np.arange(len(rows)) != place)
+            if known[place] and others.any():
+                cost = min(cost, int(work[place] - np.median(work[others])))
+            elif place:
+                break  # only the last needs no proof that its lateness is its own
+            if cost >= max(COST_NS_MIN, COST_SHARE_MIN * t["period_ns"][members[place]]):
+                self._blame(edges, rows, place, cost, end_ns, directory, group)
+                blamed += 1
+        t["expected"][members] = t["expected"][members] * MEMORY + max(1, blamed) / len(members)
+
+    def _blame(
+        self,
+        edges: WindowEdges,
+        rows: I64,
+        place: int,
+        cost: int,
+        end_ns: int,
+        directory: Directory,
+        group: int,
+    ) -> None:
+        """Note what the member at `place` in `rows` (last to arrive first) cost the others in a collective."""
+        t = self.table
+        members = edges.effect[rows]
+        waited = edges.duration_ns[rows] - edges.duration_ns[rows[place]]
+        member = int(members[place])
+        t["blamed"][member] += 1
+        mean = t["cost_ns"][member]
+        t["cost_ns"][member] = cost if mean == 0 else mean * MEMORY + cost * (1 - MEMORY)
+        if t["misses"][member] > 3 or t["since_ns"][member] == 0:
+            t["since_ns"][member] = end_ns
+        t["misses"][member] = 0
+        self.latest[member] = {
+            "operation": int(edges.op[rows[0]]),
+            "group": directory.groups.names[group],
+            "arrived": place + 1,  # counted from the last
+            "longest_wait": directory.members.names[int(members[-1])],
+            "longest_wait_ns": int(waited[-1]),
+            "median_wait_ns": int(np.median(np.delete(waited, place))),
+            "victims": [directory.members.names[int(m)] for m in members[:place:-1][:VICTIMS_MAX]],
+        }
 
     def _claims(self, directory: Directory) -> list[Claim]:
         t = self.table

@@ -54,6 +54,8 @@ def test_one_fault_alone(scenario: str, seed: int) -> None:
         ("clock_step:host1:250us@1s", "clock_step:host3:-400us@1s"),
         ("straggler:rank5:30%@1s", "clock_step:host1:250us@1500ms"),  # a rank of the host whose clock it is
         ("straggler:rank3:10%@1s",),
+        ("straggler:rank3:30%@500ms", "straggler:rank12:20%@500ms"),  # the second is never the last
+        ("straggler:rank3:30%@500ms", "straggler:rank12:30%@1s"),
     ],
 )
 @pytest.mark.parametrize("seed", FEW)

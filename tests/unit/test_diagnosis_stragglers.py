@@ -178,6 +178,46 @@ def test_who_all_waited_together_has_no_excuse() -> None:
     }
 
 
+def named(claims: list[Claim]) -> list[str]:
+    return sorted(claim.component for claim in claims)
+
+
+def test_who_is_hidden_behind_a_slower_one_is_named_too() -> None:
+    claims = steps(Rule(), 10, {5: 400 * US, 2: 250 * US})
+    assert named(claims) == ["rank2", "rank5"]
+    second, first = sorted(claims, key=lambda claim: claim.component)
+    assert (first.evidence["arrived"], second.evidence["arrived"]) == (1, 2)
+    assert 230 * US <= second.evidence["cost_ns"] <= 270 * US
+    assert not {"rank2", "rank5"} & set(second.victims)
+    assert len(second.victims) == 6
+
+
+def test_two_that_take_turns_are_both_named() -> None:
+    assert named(steps(Rule(), 10, {5: 300 * US, 2: 300 * US})) == ["rank2", "rank5"]
+
+
+def test_one_that_ends_while_the_other_goes_on() -> None:
+    rule = Rule()
+    assert named(steps(rule, 10, {5: 400 * US, 2: 250 * US})) == ["rank2", "rank5"]
+    assert named(steps(rule, 12, {2: 250 * US}, seed=9)) == ["rank2"]
+
+
+def test_half_of_all_are_no_stragglers() -> None:
+    """Where four of eight are slow there is no telling who is normal."""
+    assert steps(Rule(), 12, dict.fromkeys(range(4), 300 * US)) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_long_tails_are_chance(seed: int) -> None:
+    """Every rank is late by 200 µs now and then, often several at once, and none more often than the others."""
+    rule, rng = Rule(), np.random.default_rng(seed)
+    for _ in range(40):
+        for _ in range(10):
+            rule.collective({rank: rule.now + int(rng.exponential(200 * US)) for rank in range(16)})
+            rule.now += 2_000 * US
+        assert rule.window() == []
+
+
 def test_pairs_say_nothing() -> None:
     rule = Rule()
     for _ in range(10):
