@@ -74,11 +74,13 @@ def take_up(
     if resume.snapshot is not None:
         frame, snapshot = unpack(resume.snapshot)
         next_offset = {**frame.next_offset, **next_offset}
-        assert frame.next_offset.items() <= next_offset.items(), (
+        # Behind where to go on only after a loss that was accepted: the task has not seen the offsets lost.
+        assert all(at <= next_offset[each] for each, at in frame.next_offset.items()), (
             f"{frame.next_offset} kept, {next_offset} due"
         )
     refs = list(frame.refs)
     known = dict(frame.next_offset)
+    accepted = False
     for each in inputs:
         loss, another = _loss(log, each, partition, ids[each], frame, next_offset.get(each))
         if loss is None:
@@ -86,6 +88,7 @@ def take_up(
         if accept_loss is None:
             raise LostInput(f"{loss}; go on without it by --accept-loss")
         accept_loss(loss)
+        accepted = True  # and committed even if nothing follows, or the next start would ask again
         start = log.range(each, partition)[0]
         if another:
             # Sequence numbers and offsets of another log mean nothing here: the task begins anew.
@@ -99,7 +102,8 @@ def take_up(
         f"{processor.name} {topic}/{partition} was kept at {known}, came back at {dict(task.next_offset)}"
     )
     positions = {each: next_offset.get(each, log.range(each, partition)[0]) for each in inputs}
-    return Slot(topic, partition, inputs, ids, task, positions, known), snapshot is not None
+    slot = Slot(topic, partition, inputs, ids, task, positions, known, dirty=accepted, skipped=accepted)
+    return slot, snapshot is not None
 
 
 def _start(processor: Processor, topic: str, partition: int, snapshot: bytes | None) -> Task:

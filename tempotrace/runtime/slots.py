@@ -27,7 +27,8 @@ class Slot:
     known: dict[str, int]  # of the inputs that the task has read: what its own next_offset must say
     outputs: list[Output] = field(default_factory=list)
     output_bytes: int = 0
-    dirty: bool = False  # whether records were taken since the last hand-over
+    dirty: bool = False  # whether there is something to commit since the last hand-over
+    skipped: bool = False  # whether lost input was accepted: then inputs not read yet are committed too
     handed: Counters = field(default_factory=dict)
     committed: Counters = field(default_factory=dict)
 
@@ -42,12 +43,14 @@ class Slot:
 
     def hand_over(self) -> PartitionWork:
         """What is to be committed now, and begin anew."""
-        next_offset = dict(self.known)
-        assert dict(self.task.next_offset) == next_offset, (
-            f"task of {self.topic}/{self.partition} says {dict(self.task.next_offset)}, the log {next_offset}"
+        known = dict(self.known)
+        assert dict(self.task.next_offset) == known, (
+            f"task of {self.topic}/{self.partition} says {dict(self.task.next_offset)}, the log {known}"
         )
+        # Past `known` where input was lost, which the task has never seen.
+        next_offset = {topic: at for topic, at in self.next_offset.items() if self.skipped or topic in known}
         refs = self.task.refs()
-        frame = Frame(next_offset, {topic: self.topic_ids[topic] for topic in self.inputs}, refs)
+        frame = Frame(known, {topic: self.topic_ids[topic] for topic in self.inputs}, refs)
         work = PartitionWork(
             self.topic, self.partition, next_offset, self.outputs, pack(frame, self.task.snapshot())
         )

@@ -252,6 +252,20 @@ def test_a_topic_made_anew_stops_the_stage_unless_accepted(stages: Stages, kafka
     assert fresh == stages.expected(40)
 
 
+def test_an_accepted_loss_of_a_topic_that_stays_empty_is_told_once(stages: Stages, kafka: Kafka) -> None:
+    stages.fill(0, 20)
+    stages.drain()
+    remake(kafka, stages.tenant, "events")
+    with stages.running("--accept-loss") as worker:
+        stages.await_ready(worker)
+        worker.send_signal(signal.SIGTERM)
+        _, err, code = stages.finish(worker)
+        assert code == 0, err
+    stages.drain()
+    letters = [value for values in stages.read("deadletter") for value in values]
+    assert len(letters) == PARTITIONS
+
+
 def test_input_that_retention_took_stops_the_stage_unless_accepted(stages: Stages, kafka: Kafka) -> None:
     stages.fill(0, 12)
     stages.drain()

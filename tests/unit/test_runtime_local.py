@@ -148,6 +148,29 @@ def test_a_topic_made_anew_is_another_log() -> None:
     assert known is False
 
 
+@pytest.mark.parametrize("lost", ["the whole topic", "a part"])
+def test_an_accepted_loss_is_not_asked_again_though_nothing_follows(lost: str) -> None:
+    log, outlet = started(4)
+    if lost == "a part":
+        fill(log, 9)
+        log.forget("events", 0, 9)
+    else:
+        log.remake("events")
+    losses: list[Loss] = []
+    slot, _ = take_up(Summing(), "events", 0, outlet, log, losses.append)
+    assert (len(losses), slot.dirty) == (1, True)
+    outlet.commit([slot.hand_over()])
+    again, known = take_up(Summing(), "events", 0, outlet, log)  # raises LostInput if it is
+    assert (again.next_offset, again.dirty, known) == (slot.next_offset, False, True)
+    fill(log, 12)
+    record = log.at("events", 0, again.next_offset["events"])
+    assert record is not None
+    again.take(record)
+    outlet.commit([again.hand_over()])
+    last, _ = take_up(Summing(), "events", 0, outlet, log)
+    assert last.next_offset["events"] == slot.next_offset["events"] + 1
+
+
 def test_a_log_that_ends_too_early_is_another_log() -> None:
     log, outlet = started(5)
     kept = log.topic_id("events")
