@@ -4,7 +4,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, Protocol
@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from producers.copies import Copies
 from producers.live import LivePublisher
 from producers.message import Item
 from producers.publisher import KafkaTransport, Publisher
@@ -20,10 +21,10 @@ from schemas import topics
 from schemas.batch import Batch
 from schemas.errors import BrokerAway, MalformedInput
 from tempotrace.cli.options import emit
-from tempotrace.clockwork import WallClock
+from tempotrace.clockwork import WallClock, new_incarnation
 from tempotrace.runtime.health import HealthServer, Probes
 from tempotrace.runtime.meters import Meters
-from tempotrace.scopes import Registration, registered
+from tempotrace.scopes import Registration, registered, registrations
 from tempotrace.settings import Settings
 from tempotrace.used import NothingUsed, require
 
@@ -125,6 +126,7 @@ def run_live(
     clock_id: str,
     seconds: float | None = None,
     continues: bool = False,
+    copies: Copies | None = None,
     as_json: bool = False,
 ) -> None:
     """Run a live producer until SIGINT, SIGTERM or `seconds`, through the spool, and print the result.
@@ -132,7 +134,8 @@ def run_live(
     `name`, unique among a tenant's live producers on this machine, names the spool: two runs of one name
     exclude each other, and the next takes over what a killed one left. `clock_id` is the clock of the
     events' stamps. Without a broker they wait in the spool. Raises MissingTopic at the start, Setup if the
-    disk refuses, and what `work` raises. `continues`: see LivePublisher.
+    disk refuses, and what `work` raises. `continues`: see LivePublisher. `copies`
+    gives what of the batches goes to other scopes, too.
     """
     transport = KafkaTransport(settings.kafka, patience_s=LIVE_PATIENCE_SECONDS)
     try:
@@ -156,7 +159,7 @@ def run_live(
         timer.daemon = True
         timer.start()
         try:
-            work(watched.emit, stop)
+            work(watched.emit if copies is None else watched.copying(copies), stop)
         finally:
             timer.cancel()
             waiting = live.close(LIVE_PATIENCE_SECONDS)
@@ -172,6 +175,8 @@ def run_live(
         "scope": scope,
         **report.fields(),
     }
+    if copies is not None:
+        result["copied"] = copies.events
     if live.sender.unreadable:
         log.warning(
             "%d entries of %s were written by another version and could not be sent",
@@ -204,6 +209,17 @@ class Watched:
                 self._meters.add("produced_events", item.count, item.family)
         self.look()
 
+    def copying(self, copies: Copies) -> Callable[[Item], None]:
+        """`emit`, and the copies of each batch after it."""
+
+        def emit_all(item: Item) -> None:
+            self.emit(item)
+            if isinstance(item, Batch):
+                for copy in copies.take(item, self._clock.monotonic()):
+                    self.emit(copy)
+
+        return emit_all
+
     def look(self) -> None:
         """Bring counters and log up to date."""
         self._told = tell(self._report, self._told)
@@ -217,6 +233,24 @@ class Watched:
                 "skipped": {(reason,): count for reason, count in self._report.unused().items()},
             }
         )
+
+
+def copies_of(
+    host: str, tenant: str, own: str, settings: Settings, more_scopes: Sequence[str] = ()
+) -> Copies:
+    """Copies of a host's clock samples: to every scope of the tenant that a live producer of this machine has
+    registered for a clock of the host, and to `more_scopes`.
+    """
+
+    def wanted() -> list[str]:
+        found = [
+            each.scope
+            for each in registrations(settings.scopes)
+            if each.tenant == tenant and each.clock.startswith(f"{host}/")
+        ]
+        return [scope for scope in (*found, *more_scopes) if scope != own]
+
+    return Copies(wanted, new_incarnation)
 
 
 def _send_all(

@@ -4,6 +4,7 @@ import hashlib
 import os
 from contextlib import closing
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,6 @@ from tempotrace.cli.options import (
     Bootstrap,
     Json,
     KafkaProperties,
-    Scope,
     Tenant,
     connect,
 )
@@ -81,7 +81,14 @@ def host(
         typer.Option("--host", metavar="NAME", help="Host whose clocks these are; alike in all processes."),
     ] = None,
     tenant: Tenant = DEFAULT_TENANT,
-    scope: Scope = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scope",
+            metavar="NAME",
+            help="The job that the events belong to; repeatable for logs and --rdma, where several jobs need them.",
+        ),
+    ] = None,
     bootstrap: Bootstrap = None,
     kafka_properties: KafkaProperties = None,
     as_json: Json = False,
@@ -112,21 +119,26 @@ def host(
     foreign = [name for name, (value, by) in heeds.items() if value is not None and mode not in by.split()]
     if foreign:
         raise Usage(f"{mode} does not take {', '.join(foreign)}")
+    scopes = list(dict.fromkeys(scope or []))
+    own = scopes[0] if scopes else None
+    if len(scopes) > 1 and (as_mesh or Path("-") in (log or [])):
+        raise Usage("a mesh is of one --scope, and so is standard input")
     settings = connect(bootstrap, kafka_properties)
     seconds_max = None if seconds is None else parse_duration_ns(seconds) / 1e9
     if as_mesh:
         options = mesh_options(
             node, listen, peer or [], interval or "20ms", hosts, host_name or machine_host()
         )
-        _mesh(options, settings, tenant, scope or "default", seconds_max, as_json)
+        _mesh(options, settings, tenant, own or "default", seconds_max, as_json)
     elif rdma_device is not None:
         interval_s = interval_seconds(interval or "100ms")
-        _rdma(rdma_device, host_name or machine_host(), interval_s, settings, tenant, scope or "default",
-              seconds_max, as_json)  # fmt: skip
+        _rdma(rdma_device, host_name or machine_host(), interval_s, settings, tenant, own or "default",
+              scopes[1:], seconds_max, as_json)  # fmt: skip
     elif follow:
         _follow(
             log or [],
-            Options(tenant, scope or "default", host_name, year=year),
+            Options(tenant, own or "default", host_name, year=year),
+            scopes[1:],
             settings,
             seconds_max,
             as_json,
@@ -135,9 +147,21 @@ def host(
         raise Usage("--for is for live input: --mesh, --rdma, or --log with --follow")
     else:
         report = LogReport()
-        batches = read(log or [], Options(tenant, scope, host_name, year=year), report)
+        readings = [
+            # The same lines again for each scope, but counted once.
+            read(
+                log or [], Options(tenant, name, host_name, year=year), report if name == own else LogReport()
+            )
+            for name in (scopes or (None,))
+        ]
         feed.publish(
-            batches, report, settings, tenant=tenant, scope=scope or "", as_json=as_json, what="clock logs"
+            chain.from_iterable(readings),
+            report,
+            settings,
+            tenant=tenant,
+            scope=", ".join(scopes),
+            as_json=as_json,
+            what="clock logs",
         )
 
 
@@ -168,6 +192,7 @@ def _rdma(
     settings: Settings,
     tenant: str,
     scope: str,
+    more_scopes: list[str],
     seconds: float | None,
     as_json: bool,
 ) -> None:
@@ -187,12 +212,18 @@ def _rdma(
             scope=scope,
             clock_id=running.clock_id,
             seconds=seconds,
+            copies=feed.copies_of(host_name, tenant, scope, settings, more_scopes),
             as_json=as_json,
         )
 
 
 def _follow(
-    logs: list[Path], options: Options, settings: Settings, seconds: float | None, as_json: bool
+    logs: list[Path],
+    options: Options,
+    more_scopes: list[str],
+    settings: Settings,
+    seconds: float | None,
+    as_json: bool,
 ) -> None:
     if Path("-") in logs:
         raise Usage("--follow reads files, not standard input")
@@ -214,6 +245,7 @@ def _follow(
         clock_id=f"{options.host or here}/{REALTIME}",
         seconds=seconds,
         continues=True,
+        copies=feed.copies_of(options.host or here, options.tenant, scope, settings, more_scopes),
         as_json=as_json,
     )
 

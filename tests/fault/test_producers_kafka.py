@@ -1,18 +1,14 @@
 """Producers on a real Apache Kafka: what is missing or away is one clear error, nothing lost or doubled."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from producers.ledger import sources_of
 from producers.live import LivePublisher
@@ -31,7 +27,7 @@ from tempotrace import broker, cli, topics_admin
 from tempotrace.clockwork import WallClock
 from tempotrace.scopes import Registration, registrations
 from tests.conftest import Kafka
-from tests.paths import REPO
+from tests.fault.producing import node, produce_host, read_topic
 from tests.ports import local_peers
 
 SOURCE = Source("n0/mesh", "h", ClockState("h/CLOCK_REALTIME", timescale=c.Timescale.UTC), 9, live=True)
@@ -43,36 +39,6 @@ def make(tenant: str, book: SeqBook, rows: int, scope: str = "job", name: str = 
         draft.row(SOURCE, 1000, kind=0, name=name)
     draft.watermark(SOURCE, 1000)
     return draft.build()
-
-
-class Read(NamedTuple):
-    """A message of a topic."""
-
-    partition: int
-    key: bytes
-    value: bytes
-    headers: list[tuple[str, bytes]]
-
-
-def read_topic(settings: Mapping[str, str], topic: str) -> list[Read]:
-    """Everything in a topic that nobody writes to any more."""
-    count = topics_admin.check_exist(settings, [topic])[topic]
-    reader = Consumer({**settings, "group.id": "test", "enable.partition.eof": True})
-    reader.assign([TopicPartition(topic, number, 0) for number in range(count)])
-    out: list[Read] = []
-    ended = 0
-    while ended < count:
-        message = reader.poll(20)
-        assert message is not None, "the broker does not answer"
-        error = message.error()
-        if error is None:
-            headers: Any = message.headers()
-            out.append(Read(message.partition() or 0, message.key() or b"", message.value() or b"", headers))
-        else:
-            assert error.code() == KafkaError._PARTITION_EOF
-            ended += 1
-    reader.close()
-    return out
 
 
 def seqs(settings: Mapping[str, str], tenant: str) -> list[int]:
@@ -200,34 +166,6 @@ def test_a_topic_that_is_deleted_and_made_again(kafka: Kafka, tenant: str, tmp_p
     assert live.close(patience_s=60) == 0
     assert live.sender.acked == 105
     assert seqs(kafka.settings, tenant) == list(range(5, 105))
-
-
-def produce_host(home: Path, kafka: Kafka, tenant: str, *arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [
-            sys.executable, "-m", "tempotrace", "produce", "host", *arguments,
-            "--tenant", tenant, "--bootstrap-servers", kafka.bootstrap_servers, "--json",
-        ],
-        cwd=REPO, env={**os.environ, "PYTHONPATH": str(REPO), "TEMPOTRACE_HOME": str(home)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-
-
-def node(home: Path, kafka: Kafka, tenant: str, name: str, ports: dict[str, int]) -> "subprocess.Popen[str]":
-    peers = [f"--peer={other}=127.0.0.1:{port}" for other, port in ports.items() if other != name]
-    listen = ["--listen", f"127.0.0.1:{ports[name]}"]
-    return produce_host(home, kafka, tenant, "--mesh", "--node", name, *listen, *peers, "--interval", "5ms")
-
-
-@pytest.fixture
-def processes() -> Iterator[list["subprocess.Popen[str]"]]:
-    """A list of processes; those that a failed test leaves are killed."""
-    started: list[subprocess.Popen[str]] = []
-    yield started
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
 
 
 def test_mesh_command_from_end_to_end(
