@@ -131,11 +131,6 @@ def fbclock(offset_ns: F64, accuracy_ns: float = 0.0) -> F64:
     return out
 
 
-def fbclock_growth_ppb(freq_ppb: F64) -> float:
-    """fbclock's growth in holdover from a series of frequency corrections (ppb), 0 for fewer than two."""
-    return HOLDOVER * float(np.abs(np.diff(freq_ppb)).mean()) if len(freq_ppb) > 1 else 0.0
-
-
 def clockbound(
     offset_ns: F64,
     root_delay_ns: F64,

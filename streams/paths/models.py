@@ -2,12 +2,11 @@
 
 A model chooses among a group's buckets; its rate of agreement is taken over choices that are known otherwise:
 observed by in-band telemetry, or answered by the device itself. Nobody publishes how a chip orders the fields
-or a group's members, so settings alone are a guess until choices confirm it; a fit that chose the model by the
-same choices that it is then judged by would flatter itself, so `calibrate` fits on one half and judges on the
-other.
+or a group's members, so settings alone are a guess until choices confirm it. A model is given or follows from
+settings; none is chosen by the choices that then judge it, which would flatter it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from ipaddress import ip_address
@@ -169,17 +168,3 @@ def rate(model: HashModel | None, choices: Sequence[Choice]) -> Rated:
         return Rated(None)
     real = [choice for choice in choices if choice.members > 1]
     return Rated(model, agreement(model, real), len(real))
-
-
-def calibrate(models: Iterable[HashModel], choices: Sequence[Choice]) -> Rated:
-    """Of several models the one that agrees best with every other choice, rated by the rest."""
-    real = [choice for choice in choices if choice.members > 1]
-    fit, judge = real[::2], real[1::2]
-    best: tuple[float, HashModel] | None = None
-    for model in models:
-        found = agreement(model, fit)
-        if found is not None and (best is None or found > best[0]):
-            best = (found, model)
-    if best is None:
-        return Rated(None)
-    return Rated(best[1], agreement(best[1], judge), len(judge))

@@ -52,8 +52,6 @@ def test_fbclock_by_hand() -> None:
         expected.append(np.mean(m) + 4 * np.std(m))
     assert w.fbclock(series) == pytest.approx(np.array(expected))
     assert w.fbclock(series, 25.0) == pytest.approx(np.array(expected) + 25)
-    assert w.fbclock_growth_ppb(np.array([5.0, 7.0, 4.0])) == 1.5 * 2.5
-    assert w.fbclock_growth_ppb(np.array([5.0])) == 0.0
 
 
 def test_clockbound_by_hand() -> None:

@@ -22,7 +22,6 @@ from streams.paths.models import (
     Rated,
     agreement,
     buckets,
-    calibrate,
     key_bytes,
     of_settings,
     place,
@@ -234,10 +233,3 @@ def test_great_weights_are_scaled_to_a_table_that_can_be_held() -> None:
     assert wide is not None
     assert len(wide) <= 4097
     assert set(wide.tolist()) == {0, 1}
-
-
-def test_calibration_finds_the_model_and_judges_it_by_other_choices() -> None:
-    models = [HashModel("crc32"), HashModel("crc16"), MODEL, HashModel("xor16")]
-    found = calibrate(models, choices(MODEL, 101, wrong=1))
-    assert (found.model, found.agreement, found.choices) == (MODEL, 1.0, 50)
-    assert calibrate(models, []).model is None
