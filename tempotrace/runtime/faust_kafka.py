@@ -117,6 +117,11 @@ class _Consumer(driver.Consumer):
     def _new_consumer_thread(self) -> _Thread:
         return _Thread(self, loop=self.loop, beacon=self.beacon)
 
+    async def on_stop(self) -> None:
+        """Commit all that is done: Faust takes a commit that is under way already for the last one."""
+        await self.maybe_wait_for_commit_to_finish()
+        await super().on_stop()
+
     def _filter_committable_offsets(self, tps: Iterable[Any]) -> dict[Any, int]:
         """What Faust commits next: up to where all is done, rather than its own count of acknowledged records.
 
