@@ -37,6 +37,7 @@ class Seen:
     tenant: str = ""
     qpn: int = 0
     path_source: str = ""
+    agreement: float | None = None  # of the model that chose the path, where one did
 
 
 @dataclass(frozen=True, eq=False)
