@@ -108,7 +108,12 @@ def read_windows(lake: Path, tenant: str, scope: str | None, last: int) -> list[
 
 
 def _recorded(
-    ends: Sequence[Any], path: Any, job: str | None, tenant: str, known: str | None, agreement: float | None = None
+    ends: Sequence[Any],
+    path: Any,
+    job: str | None,
+    tenant: str,
+    known: str | None,
+    agreement: float | None = None,
 ) -> Seen:
     """A flow from the lake's columns: src, dst, ports, protocol, bytes; steps of its path."""
     src, dst, sport, dport, protocol, size = ends

@@ -1,17 +1,19 @@
 """From what `tempotrace flows` read and computed to a file with a page."""
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from typer import Context
 
 from schemas.errors import Setup, Usage
 from streams.paths.whatif import Case, Figures
 from tempotrace.flowdata import Source, stated_capacities
 from tempotrace.page.page import compare_page, report_page
+from tempotrace.page.parts import Counted, Known
 from tempotrace.page.verify import Again
-from tempotrace.page.view import Counted, Known, side
+from tempotrace.page.view import side
 
 
 def known(source: Source | None, fabric: str | None, gbps: float | None) -> Known:
@@ -28,7 +30,9 @@ def known(source: Source | None, fabric: str | None, gbps: float | None) -> Know
     )  # fmt: skip
 
 
-def write_report(path: Path, result: dict[str, Any], case: Case, figures: Figures, beside: Known, again: Again) -> None:
+def write_report(
+    path: Path, result: dict[str, Any], case: Case, figures: Figures, beside: Known, again: Again
+) -> None:
     """The page of a report. Raises Usage, Setup."""
     _write(path, report_page(result, side(case, figures, beside, counters=True), again))
 
@@ -58,15 +62,11 @@ def _write(path: Path, page: str) -> None:
         raise Setup(f"cannot write {path}: {error.strerror}") from error
 
 
-def again(lake: Path | None, tenant: str) -> Again:
-    """How to have the figures once more: this command with --json in place of the page."""
-    words = [Path(sys.argv[0]).name, *sys.argv[1:]]
-    kept, skip = [], False
-    for word in words:
-        if skip or word == "--json" or word.startswith("--html="):
-            skip = False
-        elif word == "--html":
-            skip = True
-        else:
-            kept.append(word)
-    return Again(shlex.join([*kept, "--json"]), None if lake is None else str(lake), tenant)
+def again(context: Context, lake: Path | None, tenant: str) -> Again:
+    """How to have the figures once more: the same command with --json in place of the page."""
+    words = ["tempotrace", *context.command_path.split()[1:]]
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if source is not None and source.name == "COMMANDLINE" and option.name not in ("html", "as_json"):
+            words += [option.opts[0], str(context.params[option.name or ""])]
+    return Again(shlex.join([*words, "--json"]), None if lake is None else str(lake), tenant)

@@ -1,6 +1,5 @@
 """`tempotrace flows`: how evenly flows spread over links, and what another way of routing would bring."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from schemas.errors import Usage
+from tempotrace.cli.flows_show import show
 from tempotrace.cli.options import DEFAULT_LAKE, DEFAULT_TENANT, Json, Lake, Scope, Tenant, emit
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ Gbps = Annotated[
 ]
 Html = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="Write a page too: one file, nothing fetched, works in print."),
+    typer.Option(
+        "--html", metavar="FILE", help="Write a page too: one file, nothing fetched, works in print."
+    ),
 ]
 Mtu = Annotated[int, typer.Option("--mtu", min=256, max=65536, help="Payload bytes of a packet.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of what is drawn.")]
@@ -77,6 +79,7 @@ def _group() -> None:
 
 @app.command()
 def report(
+    context: typer.Context,
     lake: Lake = DEFAULT_LAKE,
     flows: FlowFile = None,
     fabric: FabricSpec = None,
@@ -115,14 +118,15 @@ def report(
         result["over_time"] = _over_time(lake, tenant, scope, windows, read.model, gbps or _DEFAULT_GBPS)
     if html is not None:
         known = flowpage.known(read.source, fabric, gbps)
-        again = flowpage.again(lake if from_lake else None, tenant)
+        again = flowpage.again(context, lake if from_lake else None, tenant)
         flowpage.write_report(html, result, case, figures, known, again)
         result["page"] = str(html)
-    emit(result, as_json, lambda: _show([result]))
+    emit(result, as_json, lambda: show([result]))
 
 
 @app.command()
 def compare(
+    context: typer.Context,
     a: Annotated[
         str, typer.Option("--a", metavar="MODE", help="ecmp, static, flowlet[:N], spray, …")
     ] = "ecmp",
@@ -175,11 +179,11 @@ def compare(
     elif draws is not None:
         result["study"] = study.repeated(a, b, *read.at[:2], read.model, read.rng, draws)
     if html is not None:
-        again = flowpage.again(lake, tenant)
+        again = flowpage.again(context, lake, tenant)
         known = flowpage.known(read.source, fabric, gbps)
         flowpage.write_comparison(html, result, list(zip(cases, figures, strict=True)), known, again)
         result["page"] = str(html)
-    emit(result, as_json, lambda: _show([one, two], result))
+    emit(result, as_json, lambda: show([one, two], result))
 
 
 def _setup(hash_: str, seed: int) -> _Read:
@@ -254,87 +258,3 @@ def _reroute(at: "tuple[Fabric, Flows, Entries | None]", model: "HashModel") -> 
     return lambda path: flowdata.reroute(
         path, fabric, flows, by_hash(fabric, flows, model) if entries is None else entries, model
     )
-
-
-def _show(sides: list[dict[str, Any]], compared: dict[str, Any] | None = None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False, markup=False)
-    whole = compared or sides[0]
-    console.print(whole["input"], soft_wrap=True)
-    table = Table("mode", "layer", "flows", "links", "FIM", "by chance", "z", "p", "max/mean")
-    for side in sides:
-        for row in side["layers"]:
-            table.add_row(
-                side["mode"],
-                row["layer"],
-                f"{row['flows']:.0f}",
-                str(row["links"]),
-                f"{row['fim_routing']:.2f}",
-                _figure(row["fim_null"], ".2f"),
-                _figure(row["z"], "+.1f"),
-                _figure(row["p"], ".2g"),
-                f"{row['max_over_mean']:.2f}",
-            )
-    console.print(table)
-    for side in sides:
-        for line in _lines(side):
-            console.print(line, soft_wrap=True)
-    for what in sides[0]["completion"]["left_out"]:
-        console.print(f"  left out: {what}", soft_wrap=True)
-    if compared and "study" in compared:
-        for line in _drawn(compared["study"]):
-            console.print(line, soft_wrap=True)
-    if "page" in whole:
-        console.print(f"page: {whole['page']}", soft_wrap=True)
-
-
-def _drawn(found: dict[str, Any]) -> Iterator[str]:
-    """What a terminal shows of repeated draws."""
-    for name, row in found["layers"].items() if "layers" in found else [("uplinks", found)]:
-        yield (
-            f"{found['draws']:,} draws, {name}: {row['a']['mode']} {row['a']['fim_mean']:.2f} ± "
-            f"{row['a']['standard_error']:.2f} (chance: {row['a']['chance_mean']:.2f}), {row['b']['mode']} "
-            f"{row['b']['fim_mean']:.2f}: {row['difference_points']:+.2f} points, "
-            f"{_figure(row['difference_relative'], '+.0%')}"
-        )
-    if "paper" in found:
-        yield f"paper: {found['paper']}"
-
-
-def _lines(side: dict[str, Any]) -> Iterator[str]:
-    """What a terminal shows of one case below the table."""
-    losses, done, hashes = side["collisions"], side["completion"], side["polarisation"]
-    for row in side["layers"]:
-        if "verdict" in row:
-            yield f"{side['mode']}, {row['layer']}: {row['verdict']} (bytes: {row['by_bytes'].get('verdict', 'none')})"
-    yield (
-        f"{side['mode']}: {losses['links']:,} links with colliding elephants; elephants lose "
-        f"{losses['mean_loss']:.1%} on average, {losses['max_loss']:.1%} at most"
-    )
-    if losses["worst"]:
-        worst = losses["worst"][0]
-        yield f"  worst: {worst['link']}, {worst['elephants']} want {worst['overload']:.2f} × its capacity"
-    yield (
-        f"  polarisation: {hashes['verdict']} ({hashes['polarised']:,} of {hashes['tested']:,} tested, "
-        f"{hashes['unknown']:,} with too few flows)"
-    )
-    for row in hashes["layers"]:
-        yield f"    {row['layer_from']} to {row['layer_to']}, all together: z {_figure(row['z'], '+.1f')}"
-    if done["seconds"] is not None:
-        low, high = done["pfc_range_s"]
-        yield (
-            f"  done in {done['seconds']:.6g} s by max-min fair share (PFC: {low:.6g} to {high:.6g} s), "
-            f"at best {done['lower_bound_s']:.6g} s"
-        )
-    if "assignment" in side:
-        found = side["assignment"]
-        yield (
-            f"  assignment: worst link {found['worst_link_s']:.6g} s, bound {found['lower_bound_s']:.6g} s; "
-            f"source ports for all but {found['without_port']:,} of {len(found['flows']):,} flows (--json)"
-        )
-
-
-def _figure(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)

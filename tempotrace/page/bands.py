@@ -5,7 +5,7 @@ their band comes from redraws, or where that is too much work from the normal li
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,15 +68,14 @@ def groups(case: Case, figures: Figures, most: int) -> tuple[Group, ...]:
     return tuple(_group(case, figures, entry, number, fim, chance) for _, number, fim, chance in chosen)
 
 
-def _group(
-    case: Case, figures: Figures, entry: I64, number: int, fim: float, chance: float | None
-) -> Group:
+def _group(case: Case, figures: Figures, entry: I64, number: int, fim: float, chance: float | None) -> Group:
     of, entries = case.fabric.groups, case.entries
     own = entry[of.of_slot[entries.slot[entry]] == number]
     slot = entries.slot[own].astype(np.int64) - int(of.first[number])
     size, weight = int(of.size[number]), of.weight[of.first[number] : of.first[number] + of.size[number]]
     flow, share = entries.flow[own], entries.share[own]
-    unit, method, band = "flows", "none", None
+    unit, method = "flows", "none"
+    band: list[tuple[float, float]] | None = None
     if entries.whole:
         keys, first, which = np.unique(figures.unit[flow], return_index=True, return_inverse=True)
         amount = summed(which, case.flows.bytes[flow], len(keys))
@@ -91,12 +90,12 @@ def _group(
     else:
         load = summed(slot, share, size)
     expected = load.sum() * weight
-    beyond = [b is not None and not b[0] <= v <= b[1] for v, b in zip(load, band or [None] * size, strict=True)]
+    beyond = 0 if band is None else sum(not b[0] <= v <= b[1] for v, b in zip(load, band, strict=True))
     away = np.abs(load - expected) / np.where(expected > 0, expected, 1.0)
     shown = np.sort(np.argsort(-away, kind="stable")[:MEMBERS])
     return Group(
         number, case.fabric.nodes[int(of.node[number])], of.layers[int(of.layer[number])], unit, method, fim, chance,
-        size, sum(beyond),
+        size, beyond,
         tuple(
             Member(
                 int(of.link[of.first[number] + k]), case.fabric.link_name(int(of.link[of.first[number] + k])),
@@ -107,7 +106,7 @@ def _group(
     )  # fmt: skip
 
 
-def unequal(amount: F64, weight: F64, seed: int) -> tuple[str, list[Any]]:
+def unequal(amount: F64, weight: F64, seed: int) -> tuple[str, list[tuple[float, float]]]:
     """(method, band of each link) for keys of these bytes."""
     total, square = float(amount.sum()), float((amount**2).sum())
     bands: dict[float, tuple[float, float]] = {}

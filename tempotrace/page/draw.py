@@ -11,13 +11,12 @@ from typing import Final
 from tempotrace.page import scale
 from tempotrace.page.bands import Group
 from tempotrace.page.markup import Markup, join, tag
-from tempotrace.page.view import Link, Map, Side
+from tempotrace.page.parts import Link, Map, Side
 from tempotrace.page.words import link_words, percent
 
 _ROW, _TOP = 150, 18
 _WIDE: Final = (58, 760)  # least units a node, least units in all
 _NARROW: Final = (34, 540)
-_CELL: Final = 15
 _LABELS_FROM: Final = 20  # units between nodes, below which their names are left to the pointer
 HATCH: Final = Markup(
     '<svg width="0" height="0" class="defs" aria-hidden="true"><defs><pattern id="hatch" width="5" height="5" '
@@ -43,7 +42,7 @@ def look(link: Link) -> str:
 def fabric(side: Side, prefix: str) -> Markup:
     """The fabric of a side, drawn where it is small enough, else as maps. Sides with a prefix share a page's width."""
     if not side.nodes:
-        return join(*(heat(each, prefix) for each in side.maps))
+        return tag("div", *(heat(each, prefix) for each in side.maps), class_="maps")
     return _rows(side, prefix)
 
 
@@ -110,7 +109,12 @@ def _rows(side: Side, prefix: str) -> Markup:
             height=22, rx=4,
         )  # fmt: skip
         label = _label(name, size)
-        nodes.append(join(box, tag("text", label, class_="name", x=round(x, 1), y=y + 4) if room >= _LABELS_FROM else None))
+        nodes.append(
+            join(
+                box,
+                tag("text", label, class_="name", x=round(x, 1), y=y + 4) if room >= _LABELS_FROM else None,
+            )
+        )
     return tag(
         "svg", *(line for _, line in drawn), *nodes, class_="fabric", viewBox=f"0 0 {width:.0f} {height:.0f}",
         role="img", aria_label="fabric by rows, each half of a line coloured by what its nearer node sends",
@@ -136,19 +140,27 @@ def _anchor(link: Link, prefix: str, *marks: Markup) -> Markup:
 
 def heat(each: Map, prefix: str) -> Markup:
     """Switches (worst first) by their links of one layer."""
-    labels = min(22, max(len(name) for name, _ in each.rows)) * 7 + 10
+    labels = min(22, max(len(name) for name, _ in each.rows)) * 6.6 + 8
     columns = max(len(cells) for _, cells in each.rows)
-    step = _CELL if columns <= 32 else 12
-    width, height = labels + columns * step + 62, len(each.rows) * step + 4
+    step, tall = (20, 14) if columns <= 16 else (10, 12)
+    width, height = labels + columns * step + 50, len(each.rows) * tall + 4
     parts = []
     for k, (switch, cells) in enumerate(each.rows):
-        y = k * step
+        y = k * tall
         short = switch if len(switch) <= 22 else switch[:21] + "…"
         worst = max((link.share or 0.0) for link in cells)
-        parts.append(tag("text", short, class_="row", x=labels - 6, y=y + step - 4))
-        parts.append(tag("text", percent(worst), class_="end", x=labels + len(cells) * step + 5, y=y + step - 4))
+        parts.append(tag("text", short, class_="row", x=round(labels - 6, 1), y=y + tall - 3))
+        parts.append(
+            tag(
+                "text",
+                percent(worst),
+                class_="end",
+                x=round(labels + len(cells) * step + 5, 1),
+                y=y + tall - 3,
+            )
+        )
         for n, link in enumerate(cells):
-            box = {"x": labels + n * step, "y": y, "width": step - 1, "height": step - 1}
+            box = {"x": round(labels + n * step, 1), "y": y, "width": step - 1, "height": tall - 1}
             marks = [tag("rect", class_=look(link), **box)]
             if link.assumed and not (link.dead or link.unknown):
                 marks.append(tag("rect", fill="url(#veil)", **box))
@@ -159,7 +171,13 @@ def heat(each: Map, prefix: str) -> Markup:
     if each.width > columns:
         said += f"; of each its {columns} most loaded links"
     svg = tag(
-        "svg", *parts, class_="heat", viewBox=f"0 0 {width} {height}", width=width, role="img", aria_label=said
+        "svg",
+        *parts,
+        class_="heat",
+        viewBox=f"0 0 {width:.0f} {height}",
+        width=round(width),
+        role="img",
+        aria_label=said,
     )
     return tag("figure", tag("figcaption", said), tag("div", svg, class_="scroll"))
 
@@ -193,7 +211,12 @@ def _box(kind: str, veil: bool = False) -> Markup:
 def band(group: Group) -> Markup:
     """A group's links as bars over the band of the null."""
     members = group.members
-    top = max([m.load for m in members] + [m.band[1] for m in members if m.band] + [m.expected for m in members]) or 1.0
+    top = (
+        max(
+            [m.load for m in members] + [m.band[1] for m in members if m.band] + [m.expected for m in members]
+        )
+        or 1.0
+    )
     step = max(5.0, min(26.0, 420 / max(1, len(members))))
     height, width = 90.0, step * len(members) + 8
 
@@ -206,7 +229,14 @@ def band(group: Group) -> Markup:
         if member.band:
             low, high = member.band
             parts.append(
-                tag("rect", class_="band", x=round(x, 1), width=round(step, 1), y=y(high), height=round(y(low) - y(high), 1))
+                tag(
+                    "rect",
+                    class_="band",
+                    x=round(x, 1),
+                    width=round(step, 1),
+                    y=y(high),
+                    height=round(y(low) - y(high), 1),
+                )
             )
         beyond = member.band is not None and not member.band[0] <= member.load <= member.band[1]
         bar = tag(
@@ -218,7 +248,14 @@ def band(group: Group) -> Markup:
             words += f", chance 1–99 %: {member.band[0]:,.6g} to {member.band[1]:,.6g}"
         parts.append(tag("g", bar, tag("title", words)))
         parts.append(
-            tag("line", class_="expect", x1=round(x, 1), x2=round(x + step, 1), y1=y(member.expected), y2=y(member.expected))
+            tag(
+                "line",
+                class_="expect",
+                x1=round(x, 1),
+                x2=round(x + step, 1),
+                y1=y(member.expected),
+                y2=y(member.expected),
+            )
         )
     return tag("svg", *parts, viewBox=f"0 0 {width:.0f} 98", width=round(width), height=98, class_="group", role="img",
                aria_label="load of each link over the band that chance gives")  # fmt: skip
@@ -236,17 +273,31 @@ def over_time(rows: list[dict[str, object]]) -> Markup:
         top = max([*values, *(v for v in chance if v is not None), 1.0])
         step = 460 / max(1, len(own) - 1)
 
-        def line(series: list[float | None] | list[float], kind: str, top: float = top, step: float = step) -> Markup:
+        def line(
+            series: list[float | None] | list[float], kind: str, top: float = top, step: float = step
+        ) -> Markup:
             points = " ".join(
-                f"{4 + k * step:.1f},{4 + 60 * (1 - v / top):.1f}" for k, v in enumerate(series) if v is not None
+                f"{4 + k * step:.1f},{4 + 60 * (1 - v / top):.1f}"
+                for k, v in enumerate(series)
+                if v is not None
             )
             return tag("polyline", class_=kind, points=points)
 
         out.append(
             tag(
                 "figure",
-                tag("figcaption", f"{name}: FIM by window, 0 to {top:.3g} %; thin: by chance. {len(own)} windows"),
-                tag("svg", line(chance, "thin"), line(values, "thick"), viewBox="0 0 468 68", width=468, class_="time"),
+                tag(
+                    "figcaption",
+                    f"{name}: FIM by window, 0 to {top:.3g} %; thin: by chance. {len(own)} windows",
+                ),
+                tag(
+                    "svg",
+                    line(chance, "thin"),
+                    line(values, "thick"),
+                    viewBox="0 0 468 68",
+                    width=468,
+                    class_="time",
+                ),
             )
         )
     return join(*out)

@@ -9,12 +9,11 @@ from string import Template
 from typing import Any, Final
 
 from tempotrace.page import draw, scale, tables
+from tempotrace.page.finding import compared, finding
 from tempotrace.page.markup import Markup, Part, join, shown, tag, text
+from tempotrace.page.parts import Side
 from tempotrace.page.verify import Again
-from tempotrace.page.view import Side
 from tempotrace.page.words import (
-    compared,
-    finding,
     link_words,
     number_words,
     percent,
@@ -25,7 +24,14 @@ from tempotrace.page.words import (
 
 _FOLDER: Final = Path(__file__).parent
 # How a path can be known, in the order of trust, with the class of its colour.
-_KNOWN: Final = {"observed": 0, "observed_probe": 1, "walked": 2, "computed": 3, "candidates": 4, "unknown": 5}
+_KNOWN: Final = {
+    "observed": 0,
+    "observed_probe": 1,
+    "walked": 2,
+    "computed": 3,
+    "candidates": 4,
+    "unknown": 5,
+}
 
 
 def report_page(head: Mapping[str, Any], side: Side, again: Again) -> str:
@@ -47,13 +53,18 @@ def report_page(head: Mapping[str, Any], side: Side, again: Again) -> str:
         _section("Polarisation", tables.polarisation(side.report, "polarisation")),
         _section("Completion", tables.completion(side.report)),
         _section("Over time", draw.over_time(head["over_time"])) if head.get("over_time") else None,
-        tables.cards(side, "", again), tables.flow_cards(side, ""),
+        tables.cards(side, "", again), tables.flow_cards(side, "", again),
     ]  # fmt: skip
     return _page(f"Flows: {side.report['flows']:,} over {side.links_total:,} links", join(*parts))
 
 
 def compare_page(
-    head: Mapping[str, Any], a: Side, b: Side, difference: dict[str, Any], study: dict[str, Any] | None, again: Again
+    head: Mapping[str, Any],
+    a: Side,
+    b: Side,
+    difference: dict[str, Any],
+    study: dict[str, Any] | None,
+    again: Again,
 ) -> str:
     """The page of `flows compare`: both sides in one layout and scale, the difference between them."""
     sides = (("a-", a), ("b-", b))
@@ -62,19 +73,26 @@ def compare_page(
 
     def pair(make: Any) -> Markup:
         return tag(
-            "div", *(tag("div", tag("h3", name), make(side, prefix)) for name, (prefix, side) in zip(names, sides, strict=True)),
+            "div",
+            *(tag("div", tag("h3", side.report["mode"]), make(side, prefix)) for prefix, side in sides),
             class_="pair",
-        )  # fmt: skip
+        )
 
     halves = [
-        tag("div", tag("h3", name), tag("p", " ".join(finding(side)), class_="said"), draw.fabric(side, prefix), class_="half")
+        tag(
+            "div",
+            tag("h3", name),
+            tag("p", " ".join(finding(side)), class_="said"),
+            draw.fabric(side, prefix),
+            class_="half",
+        )
         for name, (prefix, side) in zip(names, sides, strict=True)
     ]
     parts = [
         _eyebrow(head, a), tag("h1", worst),
         tag("div", _facts(head, [a, b]), draw.legend(a), class_="facts wide"),
         _filters([a, b]),
-        tag("div", halves[0], tag("div", _between(difference, a, b, study), class_="between"), halves[1], class_="sides"),
+        tag("div", halves[0], _between(difference, a, b, study), halves[1], class_="sides"),
         _section("Proposed source ports", tables.ports(b if b.ports else a)) if a.ports or b.ports else None,
         _section("Layers", pair(lambda side, prefix: tables.layers(side.report, f"{prefix}layers"))),
         _section("Links, most loaded first", pair(tables.links)),
@@ -83,13 +101,17 @@ def compare_page(
         _section("Jobs", pair(lambda side, prefix: tables.jobs(side.report, f"{prefix}jobs"))),
         _section("Polarisation", pair(lambda side, prefix: tables.polarisation(side.report, f"{prefix}polarisation"))),
         _section("Completion", pair(lambda side, _: tables.completion(side.report))),
-        *(join(tables.cards(side, prefix, again), tables.flow_cards(side, prefix)) for prefix, side in sides),
+        *(join(tables.cards(side, prefix, again), tables.flow_cards(side, prefix, again)) for prefix, side in sides),
     ]  # fmt: skip
     return _page(f"Flows: {names[0]} beside {names[1]}", join(*parts))
 
 
 def _eyebrow(head: Mapping[str, Any], side: Side) -> Markup:
-    return tag("p", f"{side.report['flows']:,} flows, {size_words(side.report['bytes'])}. Input: {head['input']}", class_="eyebrow")
+    return tag(
+        "p",
+        f"{side.report['flows']:,} flows, {size_words(side.report['bytes'])}. Input: {head['input']}",
+        class_="eyebrow",
+    )
 
 
 def _count(title: str, listed: tuple[Any, ...], total: int) -> str:
@@ -105,14 +127,21 @@ def _facts(head: Mapping[str, Any], sides: list[Side]) -> Markup:
     side = sides[0]
     rows: list[tuple[str, Part]] = [("snapshot", _interval(head.get("interval_ns")))]
     coverage = head.get("coverage")
-    rows.append(("coverage", "unknown: no port was counted" if coverage is None else f"{percent(coverage)} of counted bytes"))
+    rows.append(
+        (
+            "coverage",
+            "unknown: no port was counted" if coverage is None else f"{percent(coverage)} of counted bytes",
+        )
+    )
     for each in sides:
         label = "paths" if len(sides) == 1 else f"paths, {each.report['mode']}"
         rows.append((label, _shares(head, each)))
     keys = side.report["keys"]
     rows.append(("hash keys", f"{keys:,} distinct of {side.report['flows']:,} flows"))
     if side.assumed:
-        rows.append(("capacity", f"assumed for {side.assumed:,} of {side.links_total:,} links (state it with --gbps)"))
+        rows.append(
+            ("capacity", f"assumed for {side.assumed:,} of {side.links_total:,} links (state it with --gbps)")
+        )
     if head.get("without_path"):
         rows.append(("left out", f"{head['without_path']:,} flows without a path"))
     if head.get("off_shortest"):
@@ -174,7 +203,9 @@ def _between(difference: dict[str, Any], a: Side, b: Side, study: dict[str, Any]
         relative = row["fim_routing_relative"]
         change = "" if relative is None else f" ({signed(100 * relative)} %)"
         rows.append((f"{signed(row['fim_routing_points'])} points", f"FIM of {row['layer']}{change}"))
-        rows.append((f"{signed(row['fim_routing_bytes_points'])} points", f"the same by bytes, {row['layer']}"))
+        rows.append(
+            (f"{signed(row['fim_routing_bytes_points'])} points", f"the same by bytes, {row['layer']}")
+        )
     for title, side in (("before", a), ("after", b)):
         live = [link for link in side.links if link.share is not None]
         if live:
@@ -190,10 +221,10 @@ def _between(difference: dict[str, Any], a: Side, b: Side, study: dict[str, Any]
              "until all is delivered" + ("" if relative is None else f" ({signed(100 * relative)} %)"))
         )  # fmt: skip
     changed = _most_changed(a, b)
-    return join(
-        tag("h3", "Difference, b less a"), *(tag("p", tag("b", value), words) for value, words in rows),
+    return tag(
+        "div", tag("h3", "Difference, b less a"), *(tag("p", tag("b", value), words) for value, words in rows),
         join(tag("h4", "Links that change most"), tag("ul", *changed, class_="keys")) if changed else None,
-        _drawn(study) if study else None,
+        _drawn(study) if study else None, class_="between",
     )  # fmt: skip
 
 
@@ -205,7 +236,8 @@ def _most_changed(a: Side, b: Side, most: int = 8) -> list[Markup]:
     ]  # fmt: skip
     pairs.sort(key=lambda pair: -abs((pair[1].share or 0.0) - (pair[0].share or 0.0)))
     return [
-        tag("li", tag("a", one.name, href=f"#b-l{two.number}", title=link_words(two)), f" {percent(one.share)} → {percent(two.share)}")
+        tag("li", tag("a", one.name, href=f"#b-l{two.number}", title=link_words(two)),
+            f" {percent(one.share)} → {percent(two.share)}")
         for one, two in pairs[:most]
         if one.share != two.share
     ]  # fmt: skip
@@ -217,15 +249,18 @@ def _drawn(study: dict[str, Any]) -> Markup:
     for name, row in study["layers"].items() if "layers" in study else [("uplinks", study)]:
         relative = row["difference_relative"]
         lines.append(
-            f"{name}: {row['a']['mode']} {row['a']['fim_mean']:.4g} ± {row['a']['standard_error']:.2g} %, {row['b']['mode']} "
-            f"{row['b']['fim_mean']:.4g} %: {signed(row['difference_points'], 4)} points"
+            f"{name}: {row['a']['mode']} {row['a']['fim_mean']:.4g} ± {row['a']['standard_error']:.2g} %, "
+            f"{row['b']['mode']} {row['b']['fim_mean']:.4g} %: {signed(row['difference_points'], 4)} points"
             + ("" if relative is None else f", {signed(100 * relative)} %")
         )
     if "exact_mean" in study:
         lines.append(f"exact by chance: {study['exact_mean']:.4g} %, SD {study['exact_sd']:.4g}")
     if "paper" in study:
         lines.append(f"paper: {study['paper']}")
-    return join(tag("h4", f"Over {number_words(study['draws'])} draws of the queue pairs"), *(tag("p", line, class_="note") for line in lines))
+    return join(
+        tag("h4", f"Over {number_words(study['draws'])} draws of the queue pairs"),
+        *(tag("p", line, class_="note") for line in lines),
+    )
 
 
 def _page(title: str, body: Markup) -> str:

@@ -5,6 +5,7 @@ step is green. Black is kept for dead links, stripes for what is not known.
 """
 
 import math
+from itertools import pairwise
 from typing import Final
 
 # (up to and with this share of capacity, colour). A link is full at the end of the fifth step: beyond it flows wait.
@@ -24,7 +25,7 @@ def step(share: float) -> int:
 def labels() -> list[str]:
     """What each step stands for."""
     limits = [f"{100 * most:.0f}" for most, _ in STEPS[:-1]]
-    middle = [f"{low} – {high} %" for low, high in zip(limits, limits[1:], strict=False)]
+    middle = [f"{low} – {high} %" for low, high in pairwise(limits)]
     return ["nothing", *middle, f"over {limits[-1]} %"]
 
 

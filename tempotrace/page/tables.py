@@ -6,8 +6,8 @@ from typing import Any, Final
 from tempotrace.page import draw
 from tempotrace.page.bands import Group
 from tempotrace.page.markup import Markup, Part, join, tag
+from tempotrace.page.parts import Flow, Link, Side
 from tempotrace.page.verify import Again, of_flow, of_link
-from tempotrace.page.view import Flow, Link, Side
 from tempotrace.page.words import (
     flow_words,
     number_words,
@@ -53,18 +53,34 @@ def links(side: Side, prefix: str) -> Markup:
     for link in side.links:
         sender, port, receiver, into = link.ends
         cells: list[Cell | Part] = [
-            tag("a", link.name, href=f"#{prefix}l{link.number}", class_="name"), sender, port, receiver, into, link.layer,
+            tag("a", link.name, href=f"#{prefix}l{link.number}", class_="name"), sender, port, receiver, into,
+            link.layer,
             (join(_swatch(link), "dead" if link.dead else percent(link.share)), link.share),
             (number_words(link.flows), link.flows), (size_words(link.bytes), link.bytes),
             (rate_words(link.capacity_bps) + (" (assumed)" if link.assumed else ""), link.capacity_bps),
         ]  # fmt: skip
-        rows.append((cells, {"data_l": f"{prefix}l{link.number}", "data_y": link.layer, "data_s": link.share}))
-    heads = ("link", "from", "interface", "to", "interface", "layer", "share of capacity", "flows", "bytes", "capacity")
+        rows.append(
+            (cells, {"data_l": f"{prefix}l{link.number}", "data_y": link.layer, "data_s": link.share})
+        )
+    heads = (
+        "link",
+        "from",
+        "interface",
+        "to",
+        "interface",
+        "layer",
+        "share of capacity",
+        "flows",
+        "bytes",
+        "capacity",
+    )
     return table(f"{prefix}links", heads, rows, left_out(len(side.links), side.links_total, "links"))
 
 
 def _swatch(link: Link) -> Markup:
-    return tag("svg", tag("rect", class_=draw.look(link), width=10, height=10), width=10, height=10, class_="dot")
+    return tag(
+        "svg", tag("rect", class_=draw.look(link), width=10, height=10), width=10, height=10, class_="dot"
+    )
 
 
 def cards(side: Side, prefix: str, again: Again) -> Markup:
@@ -81,10 +97,15 @@ def _card(link: Link, named: dict[int, Flow], prefix: str, again: Again, printed
         ("layer", link.layer),
         ("share of capacity", join(_swatch(link), "dead" if link.dead else percent(link.share))),
         ("load", f"{number_words(link.flows)} flows, {size_words(link.bytes)}"),
-        ("capacity", rate_words(link.capacity_bps) + (" (assumed: not known of this link)" if link.assumed else "")),
+        (
+            "capacity",
+            rate_words(link.capacity_bps) + (" (assumed: not known of this link)" if link.assumed else ""),
+        ),
     ]
     if link.idle is not None:
-        facts.append(("idle", f"chance would have put {link.idle[0]:.3g} flows on it, {p_words(link.idle[1])} (Holm)"))
+        facts.append(
+            ("idle", f"chance would have put {link.idle[0]:.3g} flows on it, {p_words(link.idle[1])} (Holm)")
+        )
     if link.counted is not None:
         counted = link.counted
         facts.append(
@@ -98,10 +119,11 @@ def _card(link: Link, named: dict[int, Flow], prefix: str, again: Again, printed
         if k in named
     ]  # fmt: skip
     rest = round(link.flows) - len(listed)
+    more = f"{rest:,} more on it" if listed else f"{rest:,} flows, none of them listed"
     return tag(
         "section", _close(), tag("h3", link.name), _facts(facts), tag("h4", "Verify"), _commands(of_link(link, again)),
         tag("h4", "Flows"), tag("ul", *listed) if listed else None,
-        tag("p", f"{rest:,} more on it" if listed else f"{rest:,} flows, none of them listed", class_="note") if rest > 0 else None,
+        tag("p", more, class_="note") if rest > 0 else None,
         class_="card printed" if printed else "card", id=f"{prefix}l{link.number}",
     )  # fmt: skip
 
@@ -115,14 +137,15 @@ def _facts(facts: Iterable[tuple[str, Part]]) -> Markup:
 
 
 def _commands(found: Iterable[tuple[str, str]]) -> Markup:
-    return join(*(join(tag("p", what, class_="what"), tag("pre", command, class_="copy")) for what, command in found))
+    return join(
+        *(join(tag("p", what, class_="what"), tag("pre", command, class_="copy")) for what, command in found)
+    )
 
 
 def flows(side: Side, prefix: str) -> Markup:
     """The flows with cards."""
     rows: list[Row] = []
     for flow in side.flows:
-        src, sport, dst, dport, protocol = flow.ends
         cells: list[Cell | Part] = [
             tag("a", flow_words(flow), href=f"#{prefix}f{flow.number}", class_="name"), flow.job,
             (percent(flow.loss), flow.loss), (rate_words(flow.rate_bps), flow.rate_bps),
@@ -138,7 +161,7 @@ def _known(flow: Flow) -> str:
     return flow.source if flow.agreement is None else f"{flow.source}, agreement {percent(flow.agreement)}"
 
 
-def flow_cards(side: Side, prefix: str) -> Markup:
+def flow_cards(side: Side, prefix: str, again: Again) -> Markup:
     """A card for each listed flow: its path, hop by hop, each with how it is known."""
     listed = {link.number for link in side.links}
     out = []
@@ -152,12 +175,11 @@ def flow_cards(side: Side, prefix: str) -> Markup:
             ("job", flow.job or "not known"), ("bytes", size_words(flow.bytes)),
             ("fair rate", rate_words(flow.rate_bps)), ("loses", percent(flow.loss)), ("path known by", _known(flow)),
         ]  # fmt: skip
-        commands = list(of_flow(flow, side))
         path = " ".join(f"{prefix}l{hop.link}" for hop in flow.path)
         out.append(
             tag(
                 "section", _close(), tag("h3", flow_words(flow)), _facts(facts), tag("h4", "Path"), tag("ol", *hops),
-                join(tag("h4", "Verify"), _commands(commands)) if commands else None,
+                tag("h4", "Verify"), _commands(of_flow(flow, side, again)),
                 class_="card printed" if place < PRINTED else "card", id=f"{prefix}f{flow.number}", data_path=path,
             )
         )  # fmt: skip
@@ -168,7 +190,11 @@ def groups(side: Side, prefix: str) -> Markup:
     """Groups as bars over the band of chance."""
     return join(
         tag("div", *(_group(group, prefix) for group in side.groups), class_="groups"),
-        tag("p", left_out(len(side.groups), side.groups_total, "groups, nearer to chance or below it"), class_="note"),
+        tag(
+            "p",
+            left_out(len(side.groups), side.groups_total, "groups, nearer to chance or below it"),
+            class_="note",
+        ),
     )
 
 
@@ -180,6 +206,8 @@ def _group(group: Group, prefix: str) -> Markup:
         said += f"{group.outside:,} of {group.size:,} links outside the 1–99 % band ({how}), in {group.unit}"
     else:
         said += f"{group.size:,} links, in {group.unit}"
+    top = max(member.load for member in group.members)
+    said += f"; bars from 0 to {size_words(top) if group.unit == 'bytes' else number_words(top)}"
     if group.size > len(group.members):
         said += f"; {len(group.members)} shown"
     return tag(
@@ -204,26 +232,47 @@ def layers(report: dict[str, Any], name: str) -> Markup:
                 (f"{found['max_over_mean']:.3g}", found["max_over_mean"]), (f"{found['jain']:.3g}", found["jain"]),
             ]  # fmt: skip
             rows.append((cells, {}))
-    for row in report["forced"]:
-        rows.append(
+    rows += [
             ([row["layer"], "flows", "no choice", (f"{row['links']:,}", row["links"]), "–", "–", "–", "–", "follows",
               (f"{row['fim_layer']:.3g} %", row["fim_layer"]), (f"{row['max_over_mean']:.3g}", row["max_over_mean"]),
               (f"{row['jain']:.3g}", row["jain"])], {})
-        )  # fmt: skip
-    heads = ("layer", "by", "groups", "links", "FIM", "by chance", "z", "p", "verdict", "FIM of layer", "max/mean", "Jain")
+        for row in report["forced"]
+    ]  # fmt: skip
+    heads = (
+        "layer",
+        "by",
+        "groups",
+        "links",
+        "FIM",
+        "by chance",
+        "z",
+        "p",
+        "verdict",
+        "FIM of layer",
+        "max/mean",
+        "Jain",
+    )
     return table(name, heads, rows)
 
 
 def jobs(report: dict[str, Any], name: str) -> Markup:
     """What each job loses."""
-    rows = [
+    rows: list[Row] = [
         ([row["tenant"], row["job"] or "(not named)", (f"{row['flows']:,}", row["flows"]),
           (size_words(row["bytes"]), row["bytes"]), (percent(row["mean_loss"]), row["mean_loss"]),
           (percent(row["max_loss"]), row["max_loss"]),
           (f"{row['links_shared_with_others']:,}", row["links_shared_with_others"])], {})
         for row in report["collisions"]["jobs"]
     ]  # fmt: skip
-    heads = ("tenant", "job", "flows", "bytes", "mean loss", "worst loss", "colliding links shared with other jobs")
+    heads = (
+        "tenant",
+        "job",
+        "flows",
+        "bytes",
+        "mean loss",
+        "worst loss",
+        "colliding links shared with other jobs",
+    )
     return table(name, heads, rows)
 
 
@@ -234,7 +283,7 @@ def polarisation(report: dict[str, Any], name: str) -> Markup:
         f"Verdict: {found['verdict']}. {found['polarised']:,} of {found['tested']:,} tests, {found['unknown']:,} with "
         f"too few flows (Holm, level {found['level']})."
     )
-    rows = [
+    rows: list[Row] = [
         ([row["sender"], row["switch"], row["layer"], (f"{row['keys']:,}", row["keys"]),
           (f"{row['used']} of {row['members']}", row["used"]), (f"{row['g']:.3g}", row["g"]),
           ("–" if row["p_holm"] is None else p_words(row["p_holm"]), row["p_holm"]), row["verdict"]], {})
@@ -256,7 +305,9 @@ def completion(report: dict[str, Any]) -> Markup:
             f"(busiest link); with pause frames {seconds_words(low)} to {seconds_words(high)}."
         )
     return join(
-        tag("p", said), tag("p", "Left out of it:", class_="what"), tag("ul", *(tag("li", each) for each in done["left_out"]))
+        tag("p", said),
+        tag("p", "Left out of it:", class_="what"),
+        tag("ul", *(tag("li", each) for each in done["left_out"])),
     )
 
 
@@ -272,10 +323,10 @@ def ports(side: Side) -> Markup:
     )
     missing = found["without_port"]
     more = side.report["flows"] - len(found["flows"])
-    note = (f"For {missing:,} flows no port does it. " if missing else "") + (f"{more:,} more flows not listed." if more else "")
+    note = (f"For {missing:,} flows no port does it. " if missing else "") + (
+        f"{more:,} more flows not listed." if more else ""
+    )
     return join(
         tag("p", said), tag("pre", text, class_="copy tall", id="ports", tabindex=0),
         tag("p", note, class_="note") if note else None,
     )  # fmt: skip
-
-

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Final
 
-from tempotrace.page.view import Flow, Link, Side
+from tempotrace.page.parts import Flow, Link, Side
 
 # (form of the port's name, system, command on the device).
 _COUNTERS: Final = (
@@ -47,8 +47,23 @@ def of_link(link: Link, again: Again) -> Iterator[tuple[str, str]]:
         yield "the figures again", again.command
 
 
-def of_flow(flow: Flow, side: Side) -> Iterator[tuple[str, str]]:
-    """(what it is, command) for the first choice on a flow's path, on devices that answer for one flow."""
+def of_flow(flow: Flow, side: Side, again: Again) -> Iterator[tuple[str, str]]:
+    """(what it is, command): the first choice on the path, where devices answer for one flow; then ours."""
+    yield from _choice(flow, side)
+    if again.lake is not None:
+        src, sport, dst, dport, _ = flow.ends
+        tenant = again.tenant.replace("'", "''")
+        sql = (
+            "SELECT window_start_ns, bytes, path, path_source, agreement FROM flows "
+            f"WHERE tenant = '{tenant}' AND src = '{src}' AND src_port = {sport} AND dst = '{dst}' "
+            f"AND dst_port = {dport} ORDER BY 1"
+        )
+        yield "by window", f"tempotrace sql --lake {quote(again.lake)} {quote(sql)}"
+    else:
+        yield "the figures again", again.command
+
+
+def _choice(flow: Flow, side: Side) -> Iterator[tuple[str, str]]:
     src, sport, dst, dport, protocol = flow.ends
     by_number = {link.number: link for link in side.links}
     for hop in flow.path[1:]:
@@ -61,8 +76,12 @@ def of_flow(flow: Flow, side: Side) -> Iterator[tuple[str, str]]:
         if re.fullmatch(r"Ethernet\d+(/\d+)*", port):
             before = by_number.get(flow.path[0].link)
             into = before.ends[3] if before is not None else ""
-            yield "EOS", f"ssh -- {quote(sender)} " + quote(
-                f"show load-balance destination ip ingress-interface {quote(into)} src-ipv4-address {src} dst-ipv4-address "
-                f"{dst} ip-protocol {protocol} src-l4-port {sport} dst-l4-port {dport}"
+            yield (
+                "EOS",
+                f"ssh -- {quote(sender)} "
+                + quote(
+                    f"show load-balance destination ip ingress-interface {quote(into)} src-ipv4-address {src} "
+                    f"dst-ipv4-address {dst} ip-protocol {protocol} src-l4-port {sport} dst-l4-port {dport}"
+                ),
             )
         return

@@ -4,12 +4,11 @@ The **share** of a link's capacity is, where the flows are of a known interval, 
 carry in it; else what its flows would send were only the links of endpoints their limit, over its capacity (as in
 `streams/paths/collisions.py`). Above 1 some of the flows have to wait.
 
-How a link looks: `dead` where hashing would have put flows on it and none came (Holm over its layer, p < 0.01) or it
-has no capacity; `unknown` where no recorded path can tell, `assumed` where its capacity was not known and is taken.
+How a link looks: `dead` where recorded flows should have come by chance and none did (Holm over its layer, p < 0.01) or
+it has no capacity; `unknown` where no recorded path can tell, `assumed` where its capacity was not known and is taken.
+Where paths are computed, a link without flows shows what the hash does, not that the link is dead.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +20,7 @@ from streams.paths.recorded import Seen
 from streams.paths.sums import order_by, summed
 from streams.paths.whatif import Case, Figures
 from tempotrace.page import bands
-from tempotrace.page.bands import Group
+from tempotrace.page.parts import Flow, Hop, Known, Link, Map, Side
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
@@ -38,103 +37,8 @@ DEAD_P: Final = 0.01
 UNSEEN: Final = "(unseen)"
 
 
-@dataclass(frozen=True)
-class Counted:
-    """What port counters say of a link over the interval. None is unknown."""
-
-    bytes: float
-    utilisation: float | None
-    coverage: float | None
-
-
-@dataclass(frozen=True)
-class Known:
-    """What is known besides a case: of all its flows, and of links by name."""
-
-    seen: Sequence[Seen] | None = None  # as recorded, one a flow; None where paths were computed
-    interval_ns: tuple[int, int] | None = None
-    counted: Mapping[str, Counted] = field(default_factory=dict)
-    capacity: frozenset[str] | None = None  # links whose capacity is known; None: all
-
-
-@dataclass(frozen=True)
-class Link:
-    """A half-link: one direction of a cable. `share` None: unknown."""
-
-    number: int
-    name: str
-    ends: tuple[str, str, str, str]  # sender, its port, receiver, its port
-    layer: str
-    capacity_bps: float
-    assumed: bool
-    bytes: float
-    flows: float
-    share: float | None
-    dead: bool
-    idle: tuple[float, float] | None  # (flows expected, p) of a link without load
-    counted: Counted | None
-    carried: tuple[int, ...]  # flows named, those that lose most first
-    listed: bool = True  # has a card
-
-    @property
-    def unknown(self) -> bool:
-        """Whether its load can't be told."""
-        return self.share is None
-
-
-@dataclass(frozen=True)
-class Hop:
-    """One step of a path: the link, and how it is known that the flow takes it."""
-
-    link: int
-    name: str
-    how: str
-
-
-@dataclass(frozen=True)
-class Flow:
-    """A flow, what it loses, and its path."""
-
-    number: int
-    ends: tuple[str, int, str, int, int]  # source, port, destination, port, protocol
-    bytes: float
-    job: str
-    loss: float
-    rate_bps: float
-    path: tuple[Hop, ...]
-    source: str
-    agreement: float | None
-
-
-@dataclass(frozen=True)
-class Map:
-    """A layer too large to draw: switches by their links. `rows` worst first: (switch, links)."""
-
-    layer: str
-    rows: tuple[tuple[str, tuple[Link, ...]], ...]
-    switches: int
-    width: int  # most links of one switch
-
-
-@dataclass(frozen=True)
-class Side:
-    """All that a page shows of one case."""
-
-    report: dict[str, Any]
-    basis: str  # "wanted" or "mean"
-    links: tuple[Link, ...]  # with cards: dead first, then by share
-    links_total: int
-    assumed: int
-    flows: tuple[Flow, ...]
-    groups: tuple[Group, ...]
-    groups_total: int
-    maps: tuple[Map, ...]
-    nodes: tuple[tuple[str, int], ...]  # (name, row) of what is drawn; empty where maps are shown
-    ports: tuple[tuple[str, int | str, str, int | str, int], ...] = ()
-
-
 def side(
-    case: Case, figures: Figures, known: Known, order: "Side | None" = None, *, counters: bool = False
+    case: Case, figures: Figures, known: Known, order: Side | None = None, *, counters: bool = False
 ) -> Side:
     """Gather one case. `order` is the other side of a comparison, whose order of switches is kept.
 
@@ -147,7 +51,9 @@ def side(
     share, basis = _shares(case, figures, known)
     if counters and basis == "mean" and known.counted:
         counted = [known.counted.get(fabric.link_name(k)) for k in range(count)]
-        said = np.array([np.nan if one is None or one.utilisation is None else one.utilisation for one in counted])
+        said = np.array(
+            [np.nan if one is None or one.utilisation is None else one.utilisation for one in counted]
+        )
         share = np.where(np.isnan(said), share, said)
     dead, idle = _dead(case, figures)
     unknown = _unknown(case, known)
@@ -167,9 +73,10 @@ def side(
             k, name, _ends(case, k, name), links.layers[int(links.layer[k])], float(links.capacity_bps[k]),
             known.capacity is not None and name not in known.capacity, float(figures.sharing.load[k]), float(flows[k]),
             None if unknown[k] else float(share[k]), bool(dead[k]), idle.get(k), known.counted.get(name),
-            carried.get(k, ()), listed,
+            carried.get(k, ()), bool(inside[k]), listed,
         )  # fmt: skip
 
+    choice = {layer.name for layer in figures.layers}
     cards = tuple(link(k) for k in chosen.tolist())
     groups = bands.groups(case, figures, GROUPS)
     names = () if known.capacity is None else [fabric.link_name(k) for k in range(count)]
@@ -177,7 +84,7 @@ def side(
         figures.report, basis, cards, count,
         sum(name not in (known.capacity or ()) for name in names),
         _flows(case, figures, known, chosen), groups, sum(len(layer.groups) for layer in figures.layers),
-        () if drawn else _maps(case, rank, inside, link, set(chosen.tolist()), order),
+        () if drawn else _maps(case, rank, inside, link, set(chosen.tolist()), order, choice),
         _nodes(case) if drawn else (), _ports(figures.report),
     )  # fmt: skip
 
@@ -198,11 +105,12 @@ def _shares(case: Case, figures: Figures, known: Known) -> tuple[F64, str]:
 
 def _dead(case: Case, figures: Figures) -> tuple[NDArray[np.bool_], dict[int, tuple[float, float]]]:
     dead = case.fabric.links.capacity_bps <= 0
+    recorded = case.routing == "as recorded"
     idle = {}
     for layer in figures.layers:
         for link, expected, p in layer.idle:
             idle[link] = (expected, p)
-            dead[link] |= p < DEAD_P
+            dead[link] |= recorded and p < DEAD_P
     return dead, idle
 
 
@@ -288,10 +196,17 @@ def _hop(case: Case, entry: int, seen: Seen | None) -> Hop:
 
 
 def _maps(
-    case: Case, rank: F64, inside: NDArray[np.bool_], link: Any, listed: set[int], order: Side | None
+    case: Case,
+    rank: F64,
+    inside: NDArray[np.bool_],
+    link: Any,
+    listed: set[int],
+    order: Side | None,
+    chosen: set[str],
 ) -> tuple[Map, ...]:
+    """The layers in which flows have a choice first, the worst of them first; all switches' links in order."""
     fabric, links = case.fabric, case.fabric.links
-    out = []
+    out: list[tuple[bool, float, Map]] = []
     for number, name in enumerate(links.layers):
         own = np.flatnonzero(inside & (links.layer == number))
         if not len(own):
@@ -313,11 +228,11 @@ def _maps(
             elif width > MAP_COLUMNS and before is not None:
                 cells = np.array([one.number for one in dict(before.rows)[fabric.nodes[int(switch[k])]]])
             rows.append((fabric.nodes[int(switch[k])], tuple(link(c, c in listed) for c in cells.tolist())))
-        out.append((float(rank[own].max()), Map(name, tuple(rows), len(switch), width)))
+        out.append((name not in chosen, -float(rank[own].max()), Map(name, tuple(rows), len(switch), width)))
     if order is not None:
-        return tuple(one for _, one in out if one.layer in {kept.layer for kept in order.maps})
-    keep = sorted(out, key=lambda pair: -pair[0])[:MAPS]
-    return tuple(one for _, one in out if any(one is kept for _, kept in keep))
+        made = {one.layer: one for *_, one in out}
+        return tuple(made[one.layer] for one in order.maps)
+    return tuple(one for *_, one in sorted(out, key=lambda row: row[:2])[:MAPS])
 
 
 def _nodes(case: Case) -> tuple[tuple[str, int], ...]:
