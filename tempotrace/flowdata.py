@@ -236,7 +236,7 @@ def placed(source: Source, fabric: Fabric | None, model: HashModel, gbps: float)
     """Flows on a fabric: computed over the one given, else as they were recorded."""
     if fabric is None:
         with_path = [one for one in source.seen if one.path]
-        return observed(with_path, source.capacity_bps, gbps * 1e9)
+        return observed(with_path, source.capacity_bps, gbps * 1e9, sorted(source.counted))
     flows = on_fabric(source.seen, fabric)
     return Recorded(fabric, flows, by_hash(fabric, flows, model), 0)
 

@@ -34,7 +34,7 @@ def write_report(
     path: Path, result: dict[str, Any], case: Case, figures: Figures, beside: Known, again: Again
 ) -> None:
     """The page of a report. Raises Usage, Setup."""
-    _write(path, report_page(result, side(case, figures, beside, counters=True), again))
+    _write(path, report_page(result, side(case, figures, beside, alone=True), again))
 
 
 def write_comparison(

@@ -42,7 +42,9 @@ def look(link: Link) -> str:
 def fabric(side: Side, prefix: str) -> Markup:
     """The fabric of a side, drawn where it is small enough, else as maps. Sides with a prefix share a page's width."""
     if not side.nodes:
-        return tag("div", *(heat(each, prefix) for each in side.maps), class_="maps")
+        none = f"No flow in {', '.join(side.empty)}." if side.empty else ""
+        maps = tag("div", *(heat(each, prefix) for each in side.maps), class_="maps")
+        return join(maps, tag("p", none, class_="note") if none else None)
     return _rows(side, prefix)
 
 
@@ -103,7 +105,7 @@ def _rows(side: Side, prefix: str) -> Markup:
     drawn.sort(key=lambda pair: pair[0])  # what matters lies on top
     nodes = []
     for name, (x, y, room) in places.items():
-        size = max(4.0, min(54.0, room - 6))
+        size = max(4.0, min(room - 6, max(54.0, 6.6 * len(name) + 8)))
         box = tag(
             "rect", tag("title", name), class_="node", x=round(x - size / 2, 1), y=y - 11, width=round(size, 1),
             height=22, rx=4,
@@ -124,10 +126,10 @@ def _rows(side: Side, prefix: str) -> Markup:
 def _label(name: str, size: float) -> str:
     """As much of a name as fits: all, else its number, else its beginning."""
     room = max(2, int(size / 6.2))
-    number = re.sub(r"^\D+", "", name)
+    number = re.search(r"\d+([./-]\d+)*$", name)
     if len(name) <= room:
         return name
-    return number if number and len(number) <= room else name[: room - 1] + "…"
+    return number.group() if number and len(number.group()) <= room else name[: room - 1] + "…"
 
 
 def _anchor(link: Link, prefix: str, *marks: Markup) -> Markup:

@@ -22,7 +22,10 @@ from tempotrace.page.words import (
 
 def finding(side: Side) -> tuple[str, str]:
     """(what is worst, with its size and p; who loses what)."""
-    return _worst(side), _losers(side)
+    losers = _losers(side)
+    if side.basis == "mean" and side.report["collisions"]["losing"]:
+        losers = f"Should all send at once: {losers[:1].lower()}{losers[1:]}"
+    return _worst(side), losers
 
 
 def _worst(side: Side) -> str:
@@ -60,9 +63,8 @@ def _worst(side: Side) -> str:
     worst = report["collisions"]["worst"]
     if worst:
         row = worst[0]
-        asked = (
-            f"{row['elephants']:,} large flows ask {times(row['overload'])} the capacity of {row['link']}."
-        )
+        doing = "would ask" if side.basis == "mean" else "ask"
+        asked = f"{row['elephants']:,} large flows {doing} {times(row['overload'])} the capacity of {row['link']}."
         return asked + _beside(report, row["layer"])
     full = max(
         (link for link in side.links if link.inside and link.share is not None), key=_share, default=None

@@ -100,5 +100,6 @@ class Side:
     groups: tuple[Group, ...]
     groups_total: int
     maps: tuple[Map, ...]
+    empty: tuple[str, ...]  # layers that would be maps, had any flow come
     nodes: tuple[tuple[str, int], ...]  # (name, row) of what is drawn; empty where maps are shown
     ports: tuple[tuple[str, int | str, str, int | str, int], ...] = ()

@@ -10,7 +10,7 @@ from typing import Final
 
 # (up to and with this share of capacity, colour). A link is full at the end of the fifth step: beyond it flows wait.
 STEPS: Final = (
-    (0.0, "#e6e1d6"), (0.25, "#fbdf9b"), (0.5, "#fbbe62"), (0.75, "#f79443"), (1.0, "#e8683f"),
+    (0.0, "#eae6dc"), (0.25, "#f8d488"), (0.5, "#fab95a"), (0.75, "#f79443"), (1.0, "#e8683f"),
     (1.25, "#c93f5c"), (1.5, "#9c2170"), (2.0, "#6a1678"), (math.inf, "#3a0f5e"),
 )  # fmt: skip
 FULL: Final = 1.0

@@ -38,18 +38,18 @@ UNSEEN: Final = "(unseen)"
 
 
 def side(
-    case: Case, figures: Figures, known: Known, order: Side | None = None, *, counters: bool = False
+    case: Case, figures: Figures, known: Known, order: Side | None = None, *, alone: bool = False
 ) -> Side:
     """Gather one case. `order` is the other side of a comparison, whose order of switches is kept.
 
-    With `counters` a link whose port was counted has the share that its counters say, all traffic included; without,
-    so that both sides of a comparison rest on the same, flows alone count.
+    `alone` on its page, a link whose port was counted has the share that its counters say, all traffic included, and
+    layers without flows are only named; both sides of a comparison rest on flows alone, and have the same maps.
     """
     fabric, paths = case.fabric, figures.paths
     links, count = fabric.links, len(fabric.links)
     flows = summed(paths.link, paths.share, count)
     share, basis = _shares(case, figures, known)
-    if counters and basis == "mean" and known.counted:
+    if alone and basis == "mean" and known.counted:
         counted = [known.counted.get(fabric.link_name(k)) for k in range(count)]
         said = np.array(
             [np.nan if one is None or one.utilisation is None else one.utilisation for one in counted]
@@ -84,7 +84,7 @@ def side(
         figures.report, basis, cards, count,
         sum(name not in (known.capacity or ()) for name in names),
         _flows(case, figures, known, chosen), groups, sum(len(layer.groups) for layer in figures.layers),
-        () if drawn else _maps(case, rank, inside, link, set(chosen.tolist()), order, choice),
+        *(((), ()) if drawn else _maps(case, rank, inside, link, set(chosen.tolist()), order, choice, alone)),
         _nodes(case) if drawn else (), _ports(figures.report),
     )  # fmt: skip
 
@@ -203,13 +203,18 @@ def _maps(
     listed: set[int],
     order: Side | None,
     chosen: set[str],
-) -> tuple[Map, ...]:
-    """The layers in which flows have a choice first, the worst of them first; all switches' links in order."""
+    alone: bool,
+) -> tuple[tuple[Map, ...], tuple[str, ...]]:
+    """(maps, layers that no flow takes). Those in which flows have a choice come first, the worst of them first."""
+    empty: list[str] = []
     fabric, links = case.fabric, case.fabric.links
     out: list[tuple[bool, float, Map]] = []
     for number, name in enumerate(links.layers):
         own = np.flatnonzero(inside & (links.layer == number))
         if not len(own):
+            continue
+        if alone and rank[own].max() == 0:
+            empty.append(name)
             continue
         switch, which = np.unique(links.sender[own], return_inverse=True)
         worst = np.full(len(switch), -np.inf)
@@ -231,8 +236,8 @@ def _maps(
         out.append((name not in chosen, -float(rank[own].max()), Map(name, tuple(rows), len(switch), width)))
     if order is not None:
         made = {one.layer: one for *_, one in out}
-        return tuple(made[one.layer] for one in order.maps)
-    return tuple(one for *_, one in sorted(out, key=lambda row: row[:2])[:MAPS])
+        return tuple(made[one.layer] for one in order.maps), order.empty
+    return tuple(one for *_, one in sorted(out, key=lambda row: row[:2])[:MAPS]), tuple(empty)
 
 
 def _nodes(case: Case) -> tuple[tuple[str, int], ...]:
