@@ -53,7 +53,7 @@ def report_page(head: Mapping[str, Any], side: Side, again: Again) -> str:
         _section("Polarisation", tables.polarisation(side.report, "polarisation")),
         _section("Completion", tables.completion(side.report)),
         _section("Over time", draw.over_time(head["over_time"])) if head.get("over_time") else None,
-        tables.cards(side, "", again), tables.flow_cards(side, "", again),
+        _cards(side, "", again),
     ]  # fmt: skip
     return _page(f"Flows: {side.report['flows']:,} over {side.links_total:,} links", join(*parts))
 
@@ -101,7 +101,7 @@ def compare_page(
         _section("Jobs", pair(lambda side, prefix: tables.jobs(side.report, f"{prefix}jobs"))),
         _section("Polarisation", pair(lambda side, prefix: tables.polarisation(side.report, f"{prefix}polarisation"))),
         _section("Completion", pair(lambda side, _: tables.completion(side.report))),
-        *(join(tables.cards(side, prefix, again), tables.flow_cards(side, prefix, again)) for prefix, side in sides),
+        *(_cards(side, prefix, again) for prefix, side in sides),
     ]  # fmt: skip
     return _page(f"Flows: {names[0]} beside {names[1]}", join(*parts))
 
@@ -120,6 +120,14 @@ def _count(title: str, listed: tuple[Any, ...], total: int) -> str:
 
 def _section(title: str, content: Markup) -> Markup:
     return tag("section", tag("h2", title), content)
+
+
+def _cards(side: Side, prefix: str, again: Again) -> Markup:
+    """Cards of links and of flows: hidden until chosen, and the first of each printed."""
+    return join(
+        tag("div", tables.cards(side, prefix, again), class_="cards"),
+        tag("div", tables.flow_cards(side, prefix, again), class_="cards"),
+    )
 
 
 def _facts(head: Mapping[str, Any], sides: list[Side]) -> Markup:

@@ -48,31 +48,32 @@ def left_out(shown: int, total: int, what: str) -> str:
 
 
 def links(side: Side, prefix: str) -> Markup:
-    """The links with cards."""
+    """The links with cards. Beside another side (with a prefix) without what the name and the card say too."""
     rows: list[Row] = []
     for link in side.links:
         sender, port, receiver, into = link.ends
+        ends: list[Cell | Part] = [] if prefix else [sender, port, receiver, into]
+        capacity: Cell = (
+            rate_words(link.capacity_bps) + (" (assumed)" if link.assumed else ""),
+            link.capacity_bps,
+        )
         cells: list[Cell | Part] = [
-            tag("a", link.name, href=f"#{prefix}l{link.number}", class_="name"), sender, port, receiver, into,
-            link.layer,
+            tag("a", link.name, href=f"#{prefix}l{link.number}", class_="name"), *ends, link.layer,
             (join(_swatch(link), "dead" if link.dead else percent(link.share)), link.share),
             (number_words(link.flows), link.flows), (size_words(link.bytes), link.bytes),
-            (rate_words(link.capacity_bps) + (" (assumed)" if link.assumed else ""), link.capacity_bps),
+            *(() if prefix else [capacity]),
         ]  # fmt: skip
-        rows.append(
-            (cells, {"data_l": f"{prefix}l{link.number}", "data_y": link.layer, "data_s": link.share})
-        )
+        about = {"data_l": f"{prefix}l{link.number}", "data_y": link.layer, "data_s": link.share}
+        rows.append((cells, about))
+    between = () if prefix else ("from", "interface", "to", "interface")
     heads = (
         "link",
-        "from",
-        "interface",
-        "to",
-        "interface",
+        *between,
         "layer",
         "share of capacity",
         "flows",
         "bytes",
-        "capacity",
+        *(() if prefix else ("capacity",)),
     )
     return table(f"{prefix}links", heads, rows, left_out(len(side.links), side.links_total, "links"))
 
