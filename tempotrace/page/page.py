@@ -186,7 +186,8 @@ def _shares(head: Mapping[str, Any], side: Side) -> Markup:
         box = tag("svg", tag("rect", class_=kind, width=10, height=10), width=10, height=10, class_="dot")
         if share or name in _KNOWN:
             keys.append(tag("li", box, f"{name.replace('_', ' ')} {percent(share)}"))
-    how = None if recorded else tag("span", side.report["routing"], class_="note")
+    model = ", agreement with the devices not measured" if found.get("computed") else ""
+    how = None if recorded else tag("span", side.report["routing"] + model, class_="note")
     bar = tag("svg", *bars, class_="shares", viewBox="0 0 100 12", preserveAspectRatio="none", role="img",
               aria_label="shares of flows by how their path is known")  # fmt: skip
     return join(bar, tag("ul", *keys, class_="keys"), how)
