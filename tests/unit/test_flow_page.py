@@ -151,7 +151,8 @@ def test_each_half_of_a_line_is_what_its_node_sends(report: str) -> None:
     }
     assert [len(row) for row in rows.values()] == [1, 1, 1]
     assert max(rows["spine"]) < max(rows["leaf"]) < max(rows["host"])
-    line = r'<line class="(s\d)"[^>]* x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="([\d.]+)"/><title>([^:]*):\d+&gt;([^:]*):'
+    ends = r'x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="([\d.]+)"'
+    line = rf'<line class="(s\d)"[^>]* {ends}/><title>([^:]*):\d+&gt;([^:]*):'
     halves = re.findall(line, drawing)
     assert len(halves) == 64
     looks = {
