@@ -28,13 +28,13 @@ class Browser:
     """One process with one tab. Events are kept until asked for."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        path = program()  # skips before anything is there to be closed
         self._loop = asyncio.new_event_loop()
         self._number = 0
         self.events: list[dict[str, Any]] = []
         self._process = subprocess.Popen(
             [
-                program(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
+                path, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
                 "--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank",
             ],
             stderr=subprocess.PIPE, text=True,
