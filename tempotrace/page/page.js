@@ -13,17 +13,15 @@
   const count = document.getElementById("count");
 
   // What is chosen lives in the fragment alone: #sel=l12&q=spine3. A bare #l12 (a link of the page) is a selection.
-  const state = () => {
+  const read = () => {
     const text = location.hash.slice(1);
-    if (text && !text.includes("=")) return new Map([["sel", text]]);
-    return new Map(new URLSearchParams(text));
+    return text && !text.includes("=") ? new Map([["sel", text]]) : new Map(new URLSearchParams(text));
   };
+  let now = read();
   const put = (changes, replace) => {
-    const next = state();
-    for (const [name, value] of Object.entries(changes)) value ? next.set(name, value) : next.delete(name);
-    const text = "#" + new URLSearchParams(Array.from(next)).toString();
-    if (text === (location.hash || "#")) return;
-    replace ? location.replace(text) : (location.hash = text);
+    for (const [name, value] of Object.entries(changes)) value ? now.set(name, value) : now.delete(name);
+    const text = "#" + new URLSearchParams(Array.from(now)).toString();
+    if (text !== (location.hash || "#")) replace ? location.replace(text) : (location.hash = text);
     show(); // at once; the event that follows changes nothing more
   };
 
@@ -40,7 +38,6 @@
   };
 
   function show() {
-    const now = state();
     const chosen = {
       words: (now.get("q") || "").toLowerCase().split(/\s+/).filter(Boolean),
       layer: now.get("layer") || "",
@@ -95,7 +92,10 @@
   query.addEventListener("input", () => put({ q: query.value }, true));
   layer.addEventListener("change", () => put({ layer: layer.value }));
   full.addEventListener("change", () => put({ full: full.checked ? "1" : "" }));
-  addEventListener("hashchange", show);
+  addEventListener("hashchange", () => {
+    now = read();
+    show();
+  });
 
   // A cell as CSV: the plain value; text that a spreadsheet would take for a formula is led by a quote.
   const cell = (element) => {

@@ -4,7 +4,9 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,8 @@ class Browser:
                 path, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
                 "--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank",
             ],
-            stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,  # what a distribution calls by this name may be a script that waits for the browser
         )  # fmt: skip
         assert self._process.stderr is not None
         address = ""
@@ -46,6 +49,9 @@ class Browser:
                 address = line.split("listening on ")[1].strip()
                 break
         assert address, "Chromium ended before it listened"
+        # What it says further is read away, or it would wait for room to say more.
+        self._reader = threading.Thread(target=self._process.stderr.read, daemon=True)
+        self._reader.start()
         self._loop.run_until_complete(self._open(address))
         target = self.call("Target.createTarget", {"url": "about:blank"}, tab=False)["targetId"]
         self._tab = self.call("Target.attachToTarget", {"targetId": target, "flatten": True}, tab=False)[
@@ -66,10 +72,15 @@ class Browser:
             await self._socket.close()
             await self._session.close()
 
+        self.call("Browser.close", tab=False)
         self._loop.run_until_complete(end())
         self._loop.close()
-        self._process.terminate()
-        self._process.wait(SECONDS_MAX)
+        try:
+            self._process.wait(SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(SECONDS_MAX)
+        self._reader.join(SECONDS_MAX)
         assert self._process.stderr is not None
         self._process.stderr.close()
 
@@ -115,15 +126,17 @@ class Browser:
         """Load a file and wait until it is there."""
         self.call("Emulation.setDeviceMetricsOverride",
                   {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})  # fmt: skip
-        self._go("about:blank")  # else another fragment of the same page would load nothing
+        self._go("about:blank", {"load"})  # else another fragment of the same page would load nothing
         self.events.clear()
-        self._go(path.as_uri() + fragment)
+        # Before something is painted a browser drops what a mouse or a keyboard does.
+        self._go(path.as_uri() + fragment, {"load", "firstContentfulPaint"})
 
-    def _go(self, address: str) -> None:
+    def _go(self, address: str, until: set[str]) -> None:
         loader = self.call("Page.navigate", {"url": address})["loaderId"]
-        seen: list[dict[str, Any]] = []
-        while not seen or (seen[-1]["loaderId"], seen[-1]["name"]) != (loader, "load"):
-            seen.append(self.wait("Page.lifecycleEvent"))
+        while until:
+            event = self.wait("Page.lifecycleEvent")
+            if event["loaderId"] == loader:
+                until = until - {event["name"]}
 
     def ask(self, script: str) -> Any:
         """The value of an expression in the page."""

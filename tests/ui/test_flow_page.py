@@ -202,5 +202,5 @@ def test_sixteen_thousand_gpus_are_a_map(browser: Browser, tmp_path: Path) -> No
         "(() => { const t = performance.now(); const q = document.querySelector('input[name=q]'); q.value = 'agg41'; "
         "q.dispatchEvent(new Event('input')); return performance.now() - t; })()"
     )
-    assert took < 1000
+    assert took < 3000  # 20 ms on an idle core
     assert browser.complaints() == []
