@@ -35,6 +35,8 @@ class Source:
     capacity_bps: dict[str, float] = field(default_factory=dict)
     coverage: float | None = None
     interval_ns: tuple[int, int] | None = None
+    counted: dict[str, tuple[float, float | None, float | None]] = field(default_factory=dict)
+    """By link whose port was counted: bytes, mean use and coverage over the interval, None where unknown."""
 
     def head(self) -> dict[str, Any]:
         """As fields of a report."""
@@ -59,24 +61,34 @@ def read_lake(lake: Path, tenant: str, scope: str | None) -> Source:
             "SELECT src, dst, src_port, dst_port, protocol, job, sum(bytes), "
             "arg_max(path, (-list_position(?, path_source), window_start_ns)), "
             "arg_max(path_source, (-list_position(?, path_source), window_start_ns)), "
+            "arg_max(agreement, (-list_position(?, path_source), window_start_ns)) FILTER (NOT isnan(agreement)), "
             f"min(window_start_ns), max(window_end_ns) FROM flows WHERE {where} GROUP BY ALL "
             "ORDER BY ALL",
-            [list(_ORDER), list(_ORDER), *arguments],
+            [list(_ORDER), list(_ORDER), list(_ORDER), *arguments],
         ).fetchall()
         links = connection.execute(
             "SELECT link, max(capacity_bps) FILTER (NOT isnan(capacity_bps)), sum(bytes), "
-            "sum(bytes * coverage) FILTER (NOT isnan(coverage)) "
+            "sum(bytes * coverage) FILTER (NOT isnan(coverage)), "
+            "sum(bytes) FILTER (interval_ns IS NOT NULL), sum(interval_ns), "
+            "sum(bytes) FILTER (NOT isnan(coverage)) "
             f"FROM links WHERE {where} GROUP BY ALL",
             arguments,
         ).fetchall()
     if not rows:
         raise Usage(f"the lake {lake} holds no flows of {tenant}" + (f" in {scope}" if scope else ""))
-    seen = [_recorded((*row[:5], row[6]), row[7], row[5], tenant, row[8]) for row in rows]
-    counted = [(size, covered) for _, _, size, covered in links if covered is not None and size]
+    seen = [_recorded((*row[:5], row[6]), row[7], row[5], tenant, row[8], row[9]) for row in rows]
+    counted = [(size, covered) for _, _, size, covered, *_ in links if covered is not None and size]
     return Source(
-        f"lake {lake}", seen, {name: bps for name, bps, _, _ in links if bps},
+        f"lake {lake}", seen, {name: bps for name, bps, *_ in links if bps},
         sum(c for _, c in counted) / sum(s for s, _ in counted) if counted else None,
-        (min(row[9] for row in rows), max(row[10] for row in rows)),
+        (min(row[10] for row in rows), max(row[11] for row in rows)),
+        {
+            name: (
+                float(size), 8e9 * size / (bps * taken) if bps and taken else None, covered / whole if whole else None
+            )
+            for name, bps, _, covered, size, taken, whole in links
+            if size is not None
+        },
     )  # fmt: skip
 
 
@@ -95,7 +107,14 @@ def read_windows(lake: Path, tenant: str, scope: str | None, last: int) -> list[
     return [(row[0], _recorded(row[1:7], row[7], row[8], tenant, row[9])) for row in rows]
 
 
-def _recorded(ends: Sequence[Any], path: Any, job: str | None, tenant: str, known: str | None) -> Seen:
+def _recorded(
+    ends: Sequence[Any],
+    path: Any,
+    job: str | None,
+    tenant: str,
+    known: str | None,
+    agreement: float | None = None,
+) -> Seen:
     """A flow from the lake's columns: src, dst, ports, protocol, bytes; steps of its path."""
     src, dst, sport, dport, protocol, size = ends
     steps = tuple((step["link"], float(step["share"])) for step in path or ())
@@ -110,6 +129,7 @@ def _recorded(ends: Sequence[Any], path: Any, job: str | None, tenant: str, know
         job or "",
         tenant,
         path_source=known or "",
+        agreement=agreement,
     )
 
 
@@ -203,11 +223,20 @@ def read_fabric(text: str, gbps: float = DEFAULT_GBPS) -> Fabric:
     return of_topology(read_topology(content, str(path)).topology, gbps * 1e9)
 
 
+def stated_capacities(text: str) -> frozenset[str] | None:
+    """Links of a topology file that have a capacity of their own; None for a generated fabric: all have."""
+    path = Path(text)
+    if not path.exists():
+        return None
+    found = read_topology(path.read_text(), str(path)).topology
+    return frozenset(link.name for link in found.links if link.capacity_bps)
+
+
 def placed(source: Source, fabric: Fabric | None, model: HashModel, gbps: float) -> Recorded:
     """Flows on a fabric: computed over the one given, else as they were recorded."""
     if fabric is None:
         with_path = [one for one in source.seen if one.path]
-        return observed(with_path, source.capacity_bps, gbps * 1e9)
+        return observed(with_path, source.capacity_bps, gbps * 1e9, sorted(source.counted))
     flows = on_fabric(source.seen, fabric)
     return Recorded(fabric, flows, by_hash(fabric, flows, model), 0)
 

@@ -2,11 +2,12 @@
 
 A link is named `sender:port>receiver:port`; the receiver is empty where the next hop did not report, which is
 the link down to the destination. The fabric is what the paths show: ECMP groups are the shortest ways over
-all links that any flow took, so a member that no flow took is not known, and imbalance is then understated.
+all links that any flow took, and those between its switches that are known otherwise (their ports are counted,
+say). A member that is neither is not known, and imbalance is then understated.
 A hop that is on no shortest way counts as a group of one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
@@ -37,6 +38,7 @@ class Seen:
     tenant: str = ""
     qpn: int = 0
     path_source: str = ""
+    agreement: float | None = None  # of the model that chose the path, where one did
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +89,13 @@ def _address_or(name: str, made: bytes) -> str:
         return str(ip_address(made))
 
 
-def observed(seen: Sequence[Seen], capacity_bps: Mapping[str, float], default_bps: float) -> Recorded:
-    """The fabric of recorded paths. Every flow needs a path. Raises MalformedInput, Usage."""
+def observed(
+    seen: Sequence[Seen], capacity_bps: Mapping[str, float], default_bps: float, also: Iterable[str] = ()
+) -> Recorded:
+    """The fabric of recorded paths, with those links of `also` that lead from one of its switches to another.
+
+    Every flow needs a path. Raises MalformedInput, Usage.
+    """
     if not seen:
         raise Usage("there are no flows with a path")
     names: dict[str, int] = {}  # endpoints, then shifted behind them the switches
@@ -133,6 +140,10 @@ def observed(seen: Sequence[Seen], capacity_bps: Mapping[str, float], default_bp
                 homed[node] = other
             else:
                 switches.setdefault(node, len(switches))
+    for name in also:
+        one, two = ends_of(name)
+        if one in switches and two in switches:
+            links.setdefault(name, (one, two))
     for end, (up, down) in both.items():  # an endpoint that was only ever sender, or receiver
         if not up:
             links[f"{end[1:]}> (unseen)"] = (end, homed[end])

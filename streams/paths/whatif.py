@@ -120,8 +120,24 @@ def layers_of(case: Case, unit: I64, rng: np.random.Generator) -> list[LayerSpre
     return [layer for layer in found if layer is not None]
 
 
+@dataclass(frozen=True, eq=False)
+class Figures:
+    """A case's report, and what it was made of."""
+
+    report: dict[str, Any]
+    unit: I64  # number of each flow's distinct key
+    layers: list[LayerSpread]
+    paths: Paths
+    sharing: collisions.Sharing
+
+
 def report(case: Case, rng: np.random.Generator, mtu: int = MTU) -> dict[str, Any]:
     """All figures of a case, as JSON: see the contract for `layers`, `collisions`, `polarisation`."""
+    return figures(case, rng, mtu).report
+
+
+def figures(case: Case, rng: np.random.Generator, mtu: int = MTU) -> Figures:
+    """The report of a case, with the arrays behind it."""
     fabric, flows = case.fabric, case.flows
     unit = flows.units(case.model.fields)
     layers = layers_of(case, unit, rng)
@@ -138,7 +154,7 @@ def report(case: Case, rng: np.random.Generator, mtu: int = MTU) -> dict[str, An
     }  # fmt: skip
     if case.assignment is not None:
         out["assignment"] = _proposal(case, case.assignment)
-    return out
+    return Figures(out, unit, layers, paths, found)
 
 
 def _layer_row(case: Case, layer: LayerSpread) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """`tempotrace flows`: how evenly flows spread over links, and what another way of routing would bring."""
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from schemas.errors import Usage
+from tempotrace.cli.flows_show import show
 from tempotrace.cli.options import DEFAULT_LAKE, DEFAULT_TENANT, Json, Lake, Scope, Tenant, emit
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from streams.paths.fabric import Fabric
     from streams.paths.hashing import HashModel
     from streams.paths.route import Entries
+    from tempotrace.flowdata import Source
 
 app = typer.Typer(help="Report how flows spread over links; compare ways of routing.")
 
@@ -43,10 +45,31 @@ Hash = Annotated[
     str,
     typer.Option("--hash", metavar="MODEL", help="Hash of the switches: crc32c,seed=7,by=switch,offset=3."),
 ]
-Gbps = Annotated[float, typer.Option("--gbps", min=0.001, help="Capacity of links whose own is not known.")]
+Gbps = Annotated[
+    float | None,
+    typer.Option("--gbps", min=0.001, help="Capacity of links whose own is not known.", show_default="400"),
+]
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        "--html", metavar="FILE", help="Write a page too: one file, nothing fetched, works in print."
+    ),
+]
 Mtu = Annotated[int, typer.Option("--mtu", min=256, max=65536, help="Payload bytes of a packet.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of what is drawn.")]
 _DEFAULT_HASH: Final = "crc32"
+_DEFAULT_GBPS: Final = 400.0
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What a command works on. `source` is None for flows made here."""
+
+    head: dict[str, Any]
+    at: "tuple[Fabric, Flows, Entries | None]"
+    model: "HashModel"
+    rng: "np.random.Generator"
+    source: "Source | None" = None
 
 
 @app.callback()
@@ -56,6 +79,7 @@ def _group() -> None:
 
 @app.command()
 def report(
+    context: typer.Context,
     lake: Lake = DEFAULT_LAKE,
     flows: FlowFile = None,
     fabric: FabricSpec = None,
@@ -63,9 +87,10 @@ def report(
     hash_: Hash = _DEFAULT_HASH,
     tenant: Tenant = DEFAULT_TENANT,
     scope: Scope = None,
-    gbps: Gbps = 400.0,
+    gbps: Gbps = None,
     mtu: Mtu = 4096,
     seed: Seed = 1,
+    html: Html = None,
     windows: Annotated[
         int, typer.Option("--windows", min=0, help="Of a lake, figures of so many last windows too.")
     ] = 60,
@@ -77,19 +102,31 @@ def report(
     or with --fabric computed by --hash.
 
     Example: tempotrace flows report --flows flows.csv --fabric leaf-spine:leaves=4,hosts=16,spines=16 --json
+
+    As a page: tempotrace flows report --lake ./lake --html flows.html
     """
     from streams.paths import whatif
+    from tempotrace import flowpage
 
-    head, at, model, rng = _input(lake, flows, fabric, demand, hash_, tenant, scope, gbps, seed)
-    case = whatif.make("ecmp", at[0], at[1], model, rng, recorded=at[2])
-    result = {**head, **whatif.report(case, rng, mtu)}
-    if windows and flows is None and demand is None and fabric is None:
-        result["over_time"] = _over_time(lake, tenant, scope, windows, model, gbps)
-    emit(result, as_json, lambda: _show([result]))
+    flowpage.checked(html)
+    read = _input(lake, flows, fabric, demand, hash_, tenant, scope, gbps, seed)
+    case = whatif.make("ecmp", *read.at[:2], read.model, read.rng, recorded=read.at[2])
+    figures = whatif.figures(case, read.rng, mtu)
+    result = {**read.head, **figures.report}
+    from_lake = flows is None and demand is None
+    if windows and from_lake and fabric is None:
+        result["over_time"] = _over_time(lake, tenant, scope, windows, read.model, gbps or _DEFAULT_GBPS)
+    if html is not None:
+        known = flowpage.known(read.source, fabric, gbps)
+        again = flowpage.again(context, lake if from_lake else None, tenant)
+        flowpage.write_report(html, result, case, figures, known, again)
+        result["page"] = str(html)
+    emit(result, as_json, lambda: show([result]))
 
 
 @app.command()
 def compare(
+    context: typer.Context,
     a: Annotated[
         str, typer.Option("--a", metavar="MODE", help="ecmp, static, flowlet[:N], spray, …")
     ] = "ecmp",
@@ -103,9 +140,10 @@ def compare(
     hash_: Hash = _DEFAULT_HASH,
     tenant: Tenant = DEFAULT_TENANT,
     scope: Scope = None,
-    gbps: Gbps = 400.0,
+    gbps: Gbps = None,
     mtu: Mtu = 4096,
     seed: Seed = 1,
+    html: Html = None,
     draws: Annotated[
         int | None,
         typer.Option("--draws", min=2, max=1_000_000, help="Draws of the queue pairs (set-up: 1000)."),
@@ -115,36 +153,51 @@ def compare(
     """Compare two ways of routing the same flows; without input, FlowTracer's set-up, many times drawn.
 
     Example: tempotrace flows compare --a ecmp --b static --json
+
+    As a page: tempotrace flows compare --b static --html compare.html
     """
     from streams.paths import study, whatif
+    from tempotrace import flowpage
 
+    flowpage.checked(html)
     made = lake is None and flows is None and demand is None
     if made and fabric is not None:
         raise Usage("--fabric needs flows: --flows, --lake or --demand")
     if made:
-        from streams.paths.hashing import parse_model
-        from tempotrace.clockwork import seeded
-
-        rng, model = seeded(seed), parse_model(hash_)
-        head: dict[str, Any] = {
-            "input": "none given: FlowTracer's set-up (2 leaves × 8 hosts × 400 Gbit/s, 8 spines, 4 queue "
-            "pairs a host to its peer on the other leaf: 64 flows, two groups of 8 uplinks)"
-        }
-        at: tuple[Fabric, Flows, Entries | None] = (*study.setup(rng), None)
+        read = _setup(hash_, seed)
     else:
-        head, at, model, rng = _input(
-            lake or DEFAULT_LAKE, flows, fabric, demand, hash_, tenant, scope, gbps, seed
-        )
-    sides = {
-        side: whatif.report(whatif.make(mode, *at[:2], model, rng, at[2], _reroute(at, model)), rng, mtu)
-        for side, mode in (("a", a), ("b", b))
-    }
-    result = {**head, **sides, "difference": whatif.difference(sides["a"], sides["b"])}
+        read = _input(lake or DEFAULT_LAKE, flows, fabric, demand, hash_, tenant, scope, gbps, seed)
+    cases = [
+        whatif.make(mode, *read.at[:2], read.model, read.rng, read.at[2], _reroute(read.at, read.model))
+        for mode in (a, b)
+    ]
+    figures = [whatif.figures(case, read.rng, mtu) for case in cases]
+    one, two = (found.report for found in figures)
+    result = {**read.head, "a": one, "b": two, "difference": whatif.difference(one, two)}
     if made and not any(mode.startswith("reroute") for mode in (a, b)):
-        result["study"] = study.study(a, b, model, rng, draws or study.DRAWS)
+        result["study"] = study.study(a, b, read.model, read.rng, draws or study.DRAWS)
     elif draws is not None:
-        result["study"] = study.repeated(a, b, *at[:2], model, rng, draws)
-    emit(result, as_json, lambda: _show([sides["a"], sides["b"]], result))
+        result["study"] = study.repeated(a, b, *read.at[:2], read.model, read.rng, draws)
+    if html is not None:
+        again = flowpage.again(context, lake, tenant)
+        known = flowpage.known(read.source, fabric, gbps)
+        flowpage.write_comparison(html, result, list(zip(cases, figures, strict=True)), known, again)
+        result["page"] = str(html)
+    emit(result, as_json, lambda: show([one, two], result))
+
+
+def _setup(hash_: str, seed: int) -> _Read:
+    """FlowTracer's set-up, for want of an input."""
+    from streams.paths import study
+    from streams.paths.hashing import parse_model
+    from tempotrace.clockwork import seeded
+
+    rng = seeded(seed)
+    head = {
+        "input": "none given: FlowTracer's set-up (2 leaves × 8 hosts × 400 Gbit/s, 8 spines, 4 queue "
+        "pairs a host to its peer on the other leaf: 64 flows, two groups of 8 uplinks)"
+    }
+    return _Read(head, (*study.setup(rng), None), parse_model(hash_), rng)
 
 
 def _input(
@@ -155,28 +208,23 @@ def _input(
     hash_: str,
     tenant: str,
     scope: str | None,
-    gbps: float,
+    gbps: float | None,
     seed: int,
-) -> "tuple[dict[str, Any], tuple[Fabric, Flows, Entries | None], HashModel, np.random.Generator]":
-    """(head of the result, (fabric, flows, recorded entries), model, generator)."""
+) -> _Read:
     from streams.paths.demand import parse_demand
     from streams.paths.hashing import parse_model
     from tempotrace import flowdata
     from tempotrace.clockwork import seeded
 
-    model, rng = parse_model(hash_), seeded(seed)
-    over = flowdata.read_fabric(fabric, gbps) if fabric is not None else None
+    model, rng, capacity = parse_model(hash_), seeded(seed), gbps or _DEFAULT_GBPS
+    over = flowdata.read_fabric(fabric, capacity) if fabric is not None else None
     if demand is not None:
         if over is None or flows is not None:
             raise Usage("--demand makes flows on a --fabric, and takes no --flows")
-        return (
-            {"input": f"made: {demand} on {fabric}"},
-            (over, parse_demand(demand, over.endpoints, rng), None),
-            model,
-            rng,
-        )
+        made = parse_demand(demand, over.endpoints, rng)
+        return _Read({"input": f"made: {demand} on {fabric}"}, (over, made, None), model, rng)
     source = flowdata.read_file(flows) if flows is not None else flowdata.read_lake(lake, tenant, scope)
-    found = flowdata.placed(source, over, model, gbps)
+    found = flowdata.placed(source, over, model, capacity)
     without = 0 if over is not None else sum(1 for one in source.seen if not one.path)
     head = {
         "input": source.what,
@@ -184,7 +232,8 @@ def _input(
         "without_path": without,
         "off_shortest": found.off_shortest,
     }
-    return head, (found.fabric, found.flows, found.entries if over is None else None), model, rng
+    recorded = found.entries if over is None else None
+    return _Read(head, (found.fabric, found.flows, recorded), model, rng, source)
 
 
 def _over_time(
@@ -209,84 +258,3 @@ def _reroute(at: "tuple[Fabric, Flows, Entries | None]", model: "HashModel") -> 
     return lambda path: flowdata.reroute(
         path, fabric, flows, by_hash(fabric, flows, model) if entries is None else entries, model
     )
-
-
-def _show(sides: list[dict[str, Any]], compared: dict[str, Any] | None = None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False, markup=False)
-    console.print((compared or sides[0])["input"], soft_wrap=True)
-    table = Table("mode", "layer", "flows", "links", "FIM", "by chance", "z", "p", "max/mean")
-    for side in sides:
-        for row in side["layers"]:
-            table.add_row(
-                side["mode"],
-                row["layer"],
-                f"{row['flows']:.0f}",
-                str(row["links"]),
-                f"{row['fim_routing']:.2f}",
-                _figure(row["fim_null"], ".2f"),
-                _figure(row["z"], "+.1f"),
-                _figure(row["p"], ".2g"),
-                f"{row['max_over_mean']:.2f}",
-            )
-    console.print(table)
-    for side in sides:
-        for line in _lines(side):
-            console.print(line, soft_wrap=True)
-    for what in sides[0]["completion"]["left_out"]:
-        console.print(f"  left out: {what}", soft_wrap=True)
-    if compared and "study" in compared:
-        for line in _drawn(compared["study"]):
-            console.print(line, soft_wrap=True)
-
-
-def _drawn(found: dict[str, Any]) -> Iterator[str]:
-    """What a terminal shows of repeated draws."""
-    for name, row in found["layers"].items() if "layers" in found else [("uplinks", found)]:
-        yield (
-            f"{found['draws']:,} draws, {name}: {row['a']['mode']} {row['a']['fim_mean']:.2f} ± "
-            f"{row['a']['standard_error']:.2f} (chance: {row['a']['chance_mean']:.2f}), {row['b']['mode']} "
-            f"{row['b']['fim_mean']:.2f}: {row['difference_points']:+.2f} points, "
-            f"{_figure(row['difference_relative'], '+.0%')}"
-        )
-    if "paper" in found:
-        yield f"paper: {found['paper']}"
-
-
-def _lines(side: dict[str, Any]) -> Iterator[str]:
-    """What a terminal shows of one case below the table."""
-    losses, done, hashes = side["collisions"], side["completion"], side["polarisation"]
-    for row in side["layers"]:
-        if "verdict" in row:
-            yield f"{side['mode']}, {row['layer']}: {row['verdict']} (bytes: {row['by_bytes'].get('verdict', 'none')})"
-    yield (
-        f"{side['mode']}: {losses['links']:,} links with colliding elephants; elephants lose "
-        f"{losses['mean_loss']:.1%} on average, {losses['max_loss']:.1%} at most"
-    )
-    if losses["worst"]:
-        worst = losses["worst"][0]
-        yield f"  worst: {worst['link']}, {worst['elephants']} want {worst['overload']:.2f} × its capacity"
-    yield (
-        f"  polarisation: {hashes['verdict']} ({hashes['polarised']:,} of {hashes['tested']:,} tested, "
-        f"{hashes['unknown']:,} with too few flows)"
-    )
-    for row in hashes["layers"]:
-        yield f"    {row['layer_from']} to {row['layer_to']}, all together: z {_figure(row['z'], '+.1f')}"
-    if done["seconds"] is not None:
-        low, high = done["pfc_range_s"]
-        yield (
-            f"  done in {done['seconds']:.6g} s by max-min fair share (PFC: {low:.6g} to {high:.6g} s), "
-            f"at best {done['lower_bound_s']:.6g} s"
-        )
-    if "assignment" in side:
-        found = side["assignment"]
-        yield (
-            f"  assignment: worst link {found['worst_link_s']:.6g} s, bound {found['lower_bound_s']:.6g} s; "
-            f"source ports for all but {found['without_port']:,} of {len(found['flows']):,} flows (--json)"
-        )
-
-
-def _figure(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)

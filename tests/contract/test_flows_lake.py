@@ -1,6 +1,9 @@
 """`tempotrace flows` on what the paths stage and the sink have put in a lake."""
 
+import html
 import json
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -101,3 +104,35 @@ def test_a_lake_without_flows_is_named(tmp_path: Path, capsys: pytest.CaptureFix
     Sink(lake, records("paths", [window(0, [0])])).run()
     assert cli.run(["flows", "report", "--lake", str(lake), "--scope", "other", "--json"]) == 2
     assert "no flows of default in other" in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_the_page_of_a_lake_and_the_commands_it_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake, page = tmp_path / "it's a lake", tmp_path / "page.html"
+    Sink(lake, records("paths", [window(0, [0, 0, 0, 0]), window(1, [0, 0, 0, 1])])).run()
+    out = ask(capsys, "report", "--lake", lake, "--html", page)
+    assert out["page"] == str(page)
+    text = page.read_text()
+    for said in (
+        "2027-01-15 08:00:00.000 to 2027-01-15 08:00:00.200 TAI (200 ms)", "50 % of counted bytes", "observed 100 %",
+        "FIM by window", "assumed for 7 of 8 links", "mean use of the link over the interval",
+    ):  # fmt: skip
+        assert said in text, said
+    # 2 MB were counted in 200 ms at 100 Gbit/s, though 6 MB of flows were seen to pass.
+    card = text.partition('id="l1"')[2].partition("</section>")[0]
+    assert "interface <b>1</b>" in card
+    assert "0.08 %" in card
+    assert "2 MB, mean use 0.08 %, coverage 50 %" in card
+    commands = [
+        shlex.split(html.unescape(found))
+        for found in re.findall(r'<pre class="copy">(tempotrace sql .*?)</pre>', text)
+    ]
+    assert len(commands) == 8 + 4
+    for words in commands:
+        assert cli.run([*words[1:], "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        # A host's own link is implied by the paths, and not in the lake.
+        assert bool(rows) == ("unseen" not in words[-1] and "10.0.0.1>" not in words[-1])
+    assert cli.run(["flows", "compare", "--lake", str(lake), "--b", "spray", "--html", str(page)]) == 0
+    assert "spray instead of ecmp" in page.read_text()

@@ -1,0 +1,89 @@
+"""What `tempotrace flows` shows on a terminal."""
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def show(sides: list[dict[str, Any]], compared: dict[str, Any] | None = None) -> None:
+    """One report, or both sides of a comparison and the whole."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False)
+    whole = compared or sides[0]
+    console.print(whole["input"], soft_wrap=True)
+    table = Table("mode", "layer", "flows", "links", "FIM", "by chance", "z", "p", "max/mean")
+    for side in sides:
+        for row in side["layers"]:
+            table.add_row(
+                side["mode"],
+                row["layer"],
+                f"{row['flows']:.0f}",
+                str(row["links"]),
+                f"{row['fim_routing']:.2f}",
+                _figure(row["fim_null"], ".2f"),
+                _figure(row["z"], "+.1f"),
+                _figure(row["p"], ".2g"),
+                f"{row['max_over_mean']:.2f}",
+            )
+    console.print(table)
+    for side in sides:
+        for line in _lines(side):
+            console.print(line, soft_wrap=True)
+    for what in sides[0]["completion"]["left_out"]:
+        console.print(f"  left out: {what}", soft_wrap=True)
+    if compared and "study" in compared:
+        for line in _drawn(compared["study"]):
+            console.print(line, soft_wrap=True)
+    if "page" in whole:
+        console.print(f"page: {whole['page']}", soft_wrap=True)
+
+
+def _drawn(found: dict[str, Any]) -> Iterator[str]:
+    """What a terminal shows of repeated draws."""
+    for name, row in found["layers"].items() if "layers" in found else [("uplinks", found)]:
+        yield (
+            f"{found['draws']:,} draws, {name}: {row['a']['mode']} {row['a']['fim_mean']:.2f} ± "
+            f"{row['a']['standard_error']:.2f} (chance: {row['a']['chance_mean']:.2f}), {row['b']['mode']} "
+            f"{row['b']['fim_mean']:.2f}: {row['difference_points']:+.2f} points, "
+            f"{_figure(row['difference_relative'], '+.0%')}"
+        )
+    if "paper" in found:
+        yield f"paper: {found['paper']}"
+
+
+def _lines(side: dict[str, Any]) -> Iterator[str]:
+    """What a terminal shows of one case below the table."""
+    losses, done, hashes = side["collisions"], side["completion"], side["polarisation"]
+    for row in side["layers"]:
+        if "verdict" in row:
+            yield f"{side['mode']}, {row['layer']}: {row['verdict']} (bytes: {row['by_bytes'].get('verdict', 'none')})"
+    yield (
+        f"{side['mode']}: {losses['links']:,} links with colliding elephants; elephants lose "
+        f"{losses['mean_loss']:.1%} on average, {losses['max_loss']:.1%} at most"
+    )
+    if losses["worst"]:
+        worst = losses["worst"][0]
+        yield f"  worst: {worst['link']}, {worst['elephants']} want {worst['overload']:.2f} × its capacity"
+    yield (
+        f"  polarisation: {hashes['verdict']} ({hashes['polarised']:,} of {hashes['tested']:,} tested, "
+        f"{hashes['unknown']:,} with too few flows)"
+    )
+    for row in hashes["layers"]:
+        yield f"    {row['layer_from']} to {row['layer_to']}, all together: z {_figure(row['z'], '+.1f')}"
+    if done["seconds"] is not None:
+        low, high = done["pfc_range_s"]
+        yield (
+            f"  done in {done['seconds']:.6g} s by max-min fair share (PFC: {low:.6g} to {high:.6g} s), "
+            f"at best {done['lower_bound_s']:.6g} s"
+        )
+    if "assignment" in side:
+        found = side["assignment"]
+        yield (
+            f"  assignment: worst link {found['worst_link_s']:.6g} s, bound {found['lower_bound_s']:.6g} s; "
+            f"source ports for all but {found['without_port']:,} of {len(found['flows']):,} flows (--json)"
+        )
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
