@@ -8,6 +8,7 @@ A hop that is on no shortest way counts as a group of one.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from ipaddress import ip_address
 
 import numpy as np
@@ -49,12 +50,32 @@ class Recorded:
     off_shortest: int  # hops on no shortest way
 
 
+@lru_cache(1 << 16)
 def ends_of(link: str) -> tuple[str, str]:
     """(sending node, receiving node or "") of a link's name. Raises MalformedInput."""
     sender, arrow, receiver = link.partition(">")
     if not arrow or not sender:
         raise MalformedInput("a link is named sender:port>receiver:port", link)
     return sender.rpartition(":")[0] or sender, (receiver.rpartition(":")[0] or receiver) if receiver else ""
+
+
+def connected(path: Sequence[tuple[str, float]]) -> bool:
+    """Whether a path leads on from its first link, with branches or none, and is open at its end only.
+
+    A report that lost a hop, or has none of a switch in between, gives a path with a gap.
+    """
+    reached: set[str] = set()
+    is_open = False
+    for name, _ in path:
+        try:
+            one, two = ends_of(name)
+        except MalformedInput:
+            return False
+        if (reached and one not in reached) or (is_open and two):
+            return False
+        reached |= {one, two}
+        is_open = not two
+    return True
 
 
 def on_fabric(seen: Sequence[Seen], fabric: Fabric) -> Flows:
@@ -87,8 +108,13 @@ def _address_or(name: str, made: bytes) -> str:
         return str(ip_address(made))
 
 
-def observed(seen: Sequence[Seen], capacity_bps: Mapping[str, float], default_bps: float) -> Recorded:
-    """The fabric of recorded paths. Every flow needs a path. Raises MalformedInput, Usage."""
+def observed(
+    seen: Sequence[Seen], capacity_bps: Mapping[str, float], default_bps: float, also: Sequence[str] = ()
+) -> Recorded:
+    """The fabric of recorded paths. Every flow needs a path. Raises MalformedInput, Usage.
+
+    `also`: links between switches known from before, which these flows need not have taken.
+    """
     if not seen:
         raise Usage("there are no flows with a path")
     names: dict[str, int] = {}  # endpoints, then shifted behind them the switches
@@ -100,7 +126,8 @@ def observed(seen: Sequence[Seen], capacity_bps: Mapping[str, float], default_bp
     for flow in seen:
         if not flow.path:
             raise Usage(f"the flow {flow.src} to {flow.dst} has no path: give --fabric to compute one")
-    hosts = _hosts(seen)
+    before = {name: ends_of(name) for name in also}
+    hosts = _hosts(seen) - {node for ends in before.values() for node in ends}
     for flow in seen:
         inner = [(name, *ends_of(name)) for name, _ in flow.path]
         start, last = inner[0][1], inner[-1]
@@ -124,8 +151,10 @@ def observed(seen: Sequence[Seen], capacity_bps: Mapping[str, float], default_bp
             names.setdefault(end, len(names))
         ends.append((names[source], names[target]))
         trails.append(trail)
+    for name, (one, two) in before.items():
+        links.setdefault(name, (one, two))
     both = {end: [False, False] for end in names}
-    homed = {}
+    homed: dict[str, str] = {}
     for one, two in links.values():
         for node, other, way in ((one, two, 0), (two, one, 1)):
             if node.startswith("@"):
@@ -264,6 +293,7 @@ def _flows(seen: Sequence[Seen], src: NDArray[np.int32], dst: NDArray[np.int32])
     )
 
 
+@lru_cache(1 << 16)
 def _packed(address: str) -> bytes:
     try:
         return address_bytes(address)
