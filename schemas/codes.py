@@ -182,3 +182,9 @@ class Hotspot(IntEnum):
     COLLISION = 0  # elephants want more of the link than it has
     HOT = 1  # among the links that need longest for their bytes
     IDLE = 2  # nothing on it, though keys were hashed over its group
+
+
+class UnitSource(IntEnum):
+    UNKNOWN = 0
+    CONFIGURED = 1
+    ESTIMATED = 2

@@ -35,6 +35,7 @@ from schemas.codes import SportSource as SportSource
 from schemas.codes import StampKind as StampKind
 from schemas.codes import Status as Status
 from schemas.codes import Timescale as Timescale
+from schemas.codes import UnitSource as UnitSource
 from schemas.codes import Verdict as Verdict
 from schemas.int_bits import IntWarning as IntWarning
 from schemas.int_bits import ReportFlag as ReportFlag

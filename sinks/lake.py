@@ -28,7 +28,7 @@ from schemas.merged import Merged
 from schemas.paths import Paths
 from schemas.processor import Output, Record, Ref
 from schemas.time import append_to_tai
-from sinks import evenness, route_tables, routes, tables, windows
+from sinks import route_rows, route_tables, routes, tables, windows
 from sinks.alerts import AlertBook
 from sinks.arrow import assemble, constant, gathered, single, texts
 from sinks.layout import folder
@@ -212,9 +212,9 @@ class LakeTask:
             self._own(window.tenant)
             yield "flows", window.window_start_ns, routes.flows(window)
             yield "links", window.window_start_ns, routes.links(window)
-        elif isinstance(window, Imbalance):
+        if isinstance(window, Paths | Imbalance):
             self._own(window.tenant)
-            for name, rows in evenness.tables(window):
+            for name, rows in route_rows.tables(window):
                 yield name, window.window_start_ns, rows
 
     def _finding(self, record: Record) -> Iterator[Piece]:

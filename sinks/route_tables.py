@@ -138,4 +138,44 @@ POLARISATION = Table(
         Field("p", F64, "one-sided p of that"),
     ),
 )
-ALL = (FLOWS, LINKS, IMBALANCE, HOTSPOTS, JOB_LOSSES, POLARISATION)
+SWITCHES = Table(
+    "switches",
+    "Clocks and latencies of switches by in-band telemetry, by window.",
+    (
+        SCOPE,
+        WINDOW,
+        _WINDOW_END,
+        Field("node", I64, "switch, as in-band telemetry numbers it"),
+        Field("epoch", I64, "restarts and wraps of its clock seen so far"),
+        Field("ns_per_tick", F64, "a tick of its stamps; null if unknown"),
+        Field("unit_source", TEXT, "how that is known: unknown, configured, estimated"),
+        Field("latency_ns_per_tick", F64, "a tick of its hop latency; null if unknown"),
+        Field("latency_source", TEXT, "how that is known"),
+        Field("zero_ns", I64, "TAI at which its clock read zero, where that is configured"),
+        Field("zero_max_ns", I64, "the latest it can have been: no report comes before its stamps"),
+        Field("hops", I64, "hops with a latency"),
+        Field("latency_ns", I64, "median of the plausible ones"),
+        Field("left_out_ns", I64, "median of egress - ingress stamp - latency"),
+        Field("implausible", I64, "hop latencies beyond the round trip of their path"),
+        Field("unchecked", I64, "hop latencies of paths whose round trip is not known"),
+    ),
+)
+SWITCH_OFFSETS = Table(
+    "switch_offsets",
+    "Offsets between clocks of neighbouring switches by the packets that crossed between them, by window.",
+    (
+        SCOPE,
+        WINDOW,
+        _WINDOW_END,
+        Field("node", I64, "a switch"),
+        Field("neighbour", I64, "its neighbour, of the greater number"),
+        Field("status", TEXT, "freerun: both directions seen; unknown: one; stepped: begun anew"),
+        Field("offset_ns", I64, "clock of the neighbour - clock of the switch: middle of the range"),
+        Field("bound_ns", I64, "half the range; null: one side is open"),
+        Field("min_ns", I64, "least offset; null: open"),
+        Field("max_ns", I64, "greatest offset; null: open"),
+        Field("rate_ppb", F64, "rate of the neighbour's clock over the switch's, less one"),
+        Field("rate_bound_ppb", F64, "greatest error of that"),
+    ),
+)
+ALL = (FLOWS, LINKS, IMBALANCE, HOTSPOTS, JOB_LOSSES, POLARISATION, SWITCHES, SWITCH_OFFSETS)

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from schemas import columns as c
 from schemas import imbalance as schema
 from schemas.flow import flow_id
-from schemas.narrow import null_of
 from schemas.pack import Strings
 from streams.paths.fabric import Fabric
 from streams.paths.imbalance import LayerSpread, Spread, holm
 from streams.paths.null import Null
+from streams.paths.rows import pack_rows
 
 Array = NDArray[Any]
 F64 = NDArray[np.float64]
@@ -42,16 +42,10 @@ class Table:
 
     def columns(self) -> tuple[dict[str, Array], tuple[str, ...]]:
         """(packed columns, their strings); a run without rows is absent."""
-        strings, out = Strings(), {}
+        strings = Strings()
+        out: dict[str, Array] = {}
         for prefix, columns in _PREFIX.items():
-            rows = self._rows[prefix]
-            for column in columns if rows else ():
-                dtype, key = np.dtype(column.dtype), column.name.removeprefix(f"{prefix}_")
-                values = [row.get(key) for row in rows]
-                if column.unit == "string":
-                    values = [None if text is None else strings.index(text) for text in values]
-                null = null_of(dtype)
-                out[column.name] = np.array([null if value is None else value for value in values], dtype)
+            out |= pack_rows(columns, prefix, self._rows[prefix], strings)
         return out, strings.table
 
 

@@ -28,6 +28,7 @@ from streams.paths.hops import ENDS, Crossings, Hops, crossings, redirected, rep
 from streams.paths.linkrows import link_rows, packed
 from streams.paths.owners import Owners, joined
 from streams.paths.spreads import DEFAULT_BPS, Spreads, Window
+from streams.paths.switches import Switches, SwitchUnits, by_flow
 from streams.paths.told import fabric_rows
 from streams.windows import WindowTask
 
@@ -39,11 +40,13 @@ class PathsSettings:
     """Settings of the stage. A path not seen for `path_ttl_ns` of event time is forgotten.
 
     `default_bps` is taken for the capacity of links of which no counter says it, for losses and loads by layer.
+    `switches` says what switches count in, of those where that is known; of others it is estimated.
     """
 
     tenant: str = "default"
     path_ttl_ns: int = 60_000_000_000
     default_bps: float = DEFAULT_BPS
+    switches: tuple[SwitchUnits, ...] = ()
 
 
 class Paths:
@@ -76,6 +79,7 @@ class PathsScope:
         self._counted = Counted()
         self._owners = Owners()
         self._spreads = Spreads(count, settings.default_bps)
+        self._switches = Switches(settings.switches)
 
     def window(self, parts: Sequence[Merged], record: Record) -> list[Output]:
         """Flows and links of a window; nothing where neither a report nor a row of the fabric fell in it."""
@@ -88,7 +92,8 @@ class PathsScope:
         found = crossings(hops)
         found = replace(found, names=[self._counted.name(name) for name in found.names])
         strings = Strings()
-        seen = self._flows(hops, found, strings) if len(hops) else {}
+        clocks, latency = self._switches.window(hops, first.window_end_ns)
+        seen = self._flows(hops, found, latency, strings) if len(hops) else {}
         observed = set(seen["flow_id"].tolist()) if seen else set()
         data = joined(seen, self._owners.flows(told, observed, strings, self._changed))
         links = link_rows(hops, found, told.counts, self._counted, strings)
@@ -109,7 +114,7 @@ class PathsScope:
             first.window_start_ns,
             first.window_end_ns,
             strings.table,
-            data | links,
+            data | links | clocks,
         )
         key = self._name.encode()
         headers = (("tt-scope", key), ("tt-family", b"paths"), ("tt-count", str(flows).encode()))
@@ -131,7 +136,7 @@ class PathsScope:
             Output("paths", key, encode_record(progress), (("tt-scope", key), ("tt-family", b"progress")))
         ]
 
-    def _flows(self, hops: Hops, found: Crossings, strings: Strings) -> dict[str, Array]:
+    def _flows(self, hops: Hops, found: Crossings, latency: Array, strings: Strings) -> dict[str, Array]:
         probe = redirected(hops)
         flow, of_hop = np.unique(hops.flow, return_inverse=True)
         flows = len(flow)
@@ -185,7 +190,7 @@ class PathsScope:
             "flow_agreement": np.full(flows, np.nan),
             "flow_valid_from_ns": since,
             "flow_valid_to_ns": seen_to,
-            "flow_latency_ns": np.full(flows, c.NULL_I64),
+            "flow_latency_ns": by_flow(latency, of_hop[head], flows),
             "path_link": names[keys[2]].astype("<u2") if len(names) else np.empty(0, "<u2"),
             "path_share": share,
         }
@@ -226,6 +231,7 @@ class PathsScope:
         self._owners.forget(oldest)
         self._counted.forget(oldest)
         self._spreads.forget(oldest)
+        self._switches.forget(oldest)
 
     def dump(self) -> tuple[Any, dict[str, Any]]:
         """State for a snapshot: JSON part and arrays."""
@@ -236,6 +242,7 @@ class PathsScope:
             "counted": self._counted.dump(),
             "owners": self._owners.dump(),
             "spreads": self._spreads.dump(),
+            "switches": self._switches.dump(),
         }
         return meta, {"flow": flat, "known": rest}
 
@@ -246,3 +253,4 @@ class PathsScope:
         self._counted.load(meta["counted"])
         self._owners.load(meta["owners"])
         self._spreads.load(meta["spreads"])
+        self._switches.load(meta["switches"])

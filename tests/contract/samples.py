@@ -161,7 +161,7 @@ def paths_record(seed: int) -> bytes:
     """Flows and links of a window."""
     rng, strings = np.random.default_rng(seed), Strings()
     data: dict[str, Any] = {}
-    for table, rows in ((paths.FLOWS, 3), (paths.PATH, 5), (paths.LINKS, 2)):
+    for table, rows in zip(paths.RUNS, (3, 5, 2, 2, 1), strict=True):
         data |= _random_rows(table, rows, rng, strings)
     data["flow_path_first"], data["flow_path_count"] = np.array([0, 2, 5], "<u4"), np.array([2, 3, 0], "<u4")
     return paths.write(paths.Paths("default", "job", 0, 100, strings.table, data))

@@ -46,6 +46,8 @@ CONTRACT = {
     "hotspots": "scope window_start_ns kind link layer losses",
     "job_losses": "scope window_start_ns job flows bytes mean_loss",
     "polarisation": "scope window_start_ns layer_from layer_to z p",
+    "switches": "scope window_start_ns node ns_per_tick unit_source latency_ns_per_tick implausible",
+    "switch_offsets": "scope window_start_ns node neighbour status offset_ns bound_ns",
     "findings": "scope finding_id class component_kind component state confidence onset_ns "
     "window_start_ns evidence",
     "incidents": "incident_id scope class component_kind component confidence onset_ns detected_ns "
