@@ -5,7 +5,7 @@ shortest path in the graph of bounds. There is no circle of negative length: aro
 is left is the time that packets took.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ I64 = NDArray[np.int64]
 
 DRIFT: Final = 2e-4  # of one oscillator against another: 100 ppm each, the limit of IEEE 802.3
 KEPT_MAX: Final = 65_536  # pairs of switches
-SEARCHED_MAX: Final = 256  # switches; beyond, only direct bounds count
+SEARCHED_MAX: Final = 128  # switches; beyond, only direct bounds count
 FAR: Final = READING_MAX  # no bound
 
 
@@ -36,6 +36,14 @@ class Way:
         return self.least_ns + int(DRIFT * abs(time_ns - self.at_ns))
 
 
+def distinct(one: I64, two: I64) -> tuple[I64, I64]:
+    """(distinct pairs of switches, shape (2, pairs); the place of each entry's pair)."""
+    low = np.uint64(32)
+    key = (one.astype(np.uint64) << low) | two.astype(np.uint64)
+    keys, which = np.unique(key, return_inverse=True)
+    return np.stack((keys >> low, keys & np.uint64(2**32 - 1))).astype(np.int64), which
+
+
 class Ways:
     """Ways by (from, to)."""
 
@@ -44,9 +52,9 @@ class Ways:
 
     def learn(self, one: I64, two: I64, least: I64, time_ns: I64, ticks: Mapping[int, Tick]) -> Array:
         """Take packets from switch `one` to `two`, one entry each; the distinct pairs, shape (2, pairs)."""
-        pairs, which = np.unique(np.stack((one, two)), axis=1, return_inverse=True)
-        order = np.lexsort((least, which.ravel()))
-        first = order[np.searchsorted(which.ravel()[order], np.arange(pairs.shape[1]))]
+        pairs, which = distinct(one, two)
+        order = np.lexsort((least, which))
+        first = order[np.searchsorted(which[order], np.arange(pairs.shape[1]))]
         for k, (a, b) in enumerate(pairs.T.tolist()):
             new = Way(int(least[first[k]]), int(time_ns[first[k]]), (ticks[a].epoch, ticks[b].epoch))
             old = self.known.pop((a, b), None)  # so that the order is by last sight
@@ -63,9 +71,12 @@ class Ways:
 
     def bounds(self, between: tuple[int, int], ticks: Mapping[int, Tick]) -> Iterator[tuple[int, int, int]]:
         """(from, to, greatest offset of the latter's clock at any time between these two)."""
+        since, until = between
+        epoch = {node: tick.epoch for node, tick in ticks.items()}
         for (a, b), way in self.known.items():
-            if a in ticks and b in ticks and way.epochs == (ticks[a].epoch, ticks[b].epoch):
-                yield a, b, max(way.at(time_ns) for time_ns in between)
+            if way.epochs == (epoch.get(a), epoch.get(b)):
+                away = max(until - way.at_ns, way.at_ns - since)
+                yield a, b, way.least_ns + int(DRIFT * away)
 
     def forget(self, before_ns: int) -> None:
         """Drop bounds from before that time."""
@@ -80,17 +91,19 @@ class Ways:
         self.known = {(a, b): Way(least, at, (one, two)) for a, b, least, at, one, two in meta}
 
 
-def closure(bounds: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int], int] | None:
-    """The tightest bound of each pair, directly or through other switches, of (from, to, bound) as given.
+def closure(
+    bounds: Iterable[tuple[int, int, int]], wanted: Sequence[tuple[int, int]]
+) -> list[int | None] | None:
+    """The tightest bound of each wanted pair, directly or through other switches, of (from, to, bound) as given.
 
-    None where they contradict each other: a clock was set.
+    None where the bounds contradict each other: a clock was set.
     """
     known: dict[tuple[int, int], int] = {}
     for a, b, bound in bounds:
         known[a, b] = min(known.get((a, b), FAR), bound)
     nodes = sorted({node for pair in known for node in pair})
     if len(nodes) > SEARCHED_MAX:
-        return known
+        return [known.get(pair) for pair in wanted]
     place = {node: k for k, node in enumerate(nodes)}
     table = np.full((len(nodes), len(nodes)), FAR)
     for (a, b), bound in known.items():
@@ -100,4 +113,5 @@ def closure(bounds: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int], int
         table = np.minimum(table, np.where((one < FAR) & (two < FAR), np.maximum(one + two, -FAR), FAR))
     if (np.diagonal(table) < 0).any():
         return None
-    return {(nodes[j], nodes[k]): int(table[j, k]) for j, k in zip(*np.nonzero(table < FAR), strict=True)}
+    out = [table[place[a], place[b]] if a in place and b in place else FAR for a, b in wanted]
+    return [int(bound) if bound < FAR else None for bound in out]

@@ -20,7 +20,7 @@ from schemas import columns as c
 from schemas.pack import Strings
 from schemas.paths import OFFSETS, SWITCHES
 from streams.paths.hops import Hops
-from streams.paths.offsets import FAR, Ways, closure
+from streams.paths.offsets import FAR, Ways, closure, distinct
 from streams.paths.rows import pack_rows
 from streams.paths.ticks import READING_MAX, Tick, in_ns
 
@@ -164,11 +164,15 @@ class Switches:
         self._ends.learn(node[one][apart], node[two][apart], took[apart], time_ns[apart], self._ticks)
         between = int(hops.time_ns.min()), int(hops.time_ns.max())
         direct = [bound for ways in (self._links, self._ends) for bound in ways.bounds(between, self._ticks)]
-        known_back = closure(direct)
-        agree = known_back is not None
-        pairs, pair = np.unique(np.stack((node[two], node[one])), axis=1, return_inverse=True)
-        said = [0 if a == b else (known_back or {}).get((a, b), FAR) for a, b in pairs.T.tolist()]
-        back = np.array(said, np.int64)[pair.ravel()]
+        pairs, pair = distinct(node[two], node[one])
+        wanted = [(a, b) for a, b in pairs.T.tolist()]
+        ways_back = closure(direct, wanted)
+        agree = ways_back is not None
+        found = [
+            0 if a == b else back
+            for (a, b), back in zip(wanted, ways_back or [None] * len(wanted), strict=True)
+        ]
+        back = np.array([FAR if bound is None else bound for bound in found], np.int64)[pair]
         there = back < FAR
         trip = np.full(len(starts), -1, np.int64)
         trip[use[there]] = (took + back)[there]

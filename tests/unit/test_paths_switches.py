@@ -299,11 +299,13 @@ def test_round_trips_go_through_other_switches() -> None:
     assert (found[1, 10]["status"], found[2, 10]["status"]) == (c.Status.FREERUN, c.Status.UNKNOWN)
 
 
-def test_the_tightest_chain_of_bounds_counts() -> None:
-    assert closure([(1, 2, 5), (2, 3, -2), (1, 3, 9), (3, 1, 4), (1, 2, 6)]) == {
-        (1, 1): 7, (1, 2): 5, (1, 3): 3, (2, 1): 2, (2, 2): 7, (2, 3): -2, (3, 1): 4, (3, 2): 9, (3, 3): 7,
-    }  # fmt: skip
-    assert closure([(1, 2, 5), (2, 1, -6)]) is None
+def test_the_tightest_chain_of_bounds_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = [(1, 2, 5), (2, 3, -2), (1, 3, 9), (3, 1, 4), (1, 2, 6)]
+    wanted = [(1, 2), (1, 3), (2, 1), (3, 2), (2, 2), (1, 4)]
+    assert closure(bounds, wanted) == [5, 3, 2, 9, 7, None]
+    assert closure([(1, 2, 5), (2, 1, -6)], wanted) is None
+    monkeypatch.setattr("streams.paths.offsets.SEARCHED_MAX", 2)
+    assert closure(bounds, wanted) == [5, 9, None, None, None, None]
 
 
 def test_what_latency_leaves_out_is_measured() -> None:
