@@ -22,7 +22,7 @@ from streams.paths.chance import Effort
 from streams.paths.hashing import FIELD_SETS
 from streams.paths.imbalance import layer_spread
 from streams.paths.maxmin import paths_of
-from streams.paths.recorded import Recorded, Seen, connected, observed
+from streams.paths.recorded import Recorded, Seen, connected, ends_of, observed
 from streams.paths.spreadrows import Loads, Table, hotspots, job_rows, layer_rows
 
 Array = NDArray[Any]
@@ -31,7 +31,7 @@ SEED: Final = 1  # of what is drawn; that of `flows report` unless told otherwis
 EFFORT: Final = Effort(drawn=4_000_000, exact=10_000_000)  # some 40 ms a layer
 FLOWS_MAX: Final = 50_000  # of a window
 LINKS_KEPT: Final = 65_536
-WAYS_MAX: Final = 4_000_000  # links × switches with endpoints
+WAYS_MAX: Final = 4_000_000  # links × nodes that paths begin at
 DEFAULT_BPS: Final = 400e9
 
 
@@ -59,7 +59,7 @@ class Spreads:
         if len(seen) > FLOWS_MAX:
             self._count("imbalance_skipped", len(seen), "flows")
             return None
-        leaves = {name for one in seen for name in (one.path[0][0], one.path[-1][0])}
+        leaves = {ends_of(one.path[0][0])[0] for one in seen}
         if (len(self._links) + len({name for one in seen for name, _ in one.path})) * len(leaves) > WAYS_MAX:
             self._count("imbalance_skipped", len(seen), "fabric")
             return None
