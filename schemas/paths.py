@@ -72,7 +72,12 @@ SWITCHES = (
     Column("node_latency_unit_ns", "<f8", "ns", "a tick of its hop latency"),
     Column("node_latency_source", "u1", "UnitSource", "how that is known"),
     Column("node_zero_ns", "<i8", "ns", "TAI at which its clock read zero, where that is configured"),
-    Column("node_zero_max_ns", "<i8", "ns", "the latest it can have been: no report comes before its stamps"),
+    Column(
+        "node_zero_max_ns",
+        "<i8",
+        "ns",
+        "latest TAI of its zero: no report comes before its stamps; at the nominal tick",
+    ),
     Column("node_hops", "<u4", "1", "hops with a latency"),
     Column("node_latency_ns", "<i8", "ns", "median of the plausible ones"),
     Column("node_left_out_ns", "<i8", "ns", "median of egress - ingress stamp - latency"),

@@ -152,7 +152,11 @@ SWITCHES = Table(
         Field("latency_ns_per_tick", F64, "a tick of its hop latency; null if unknown"),
         Field("latency_source", TEXT, "how that is known"),
         Field("zero_ns", I64, "TAI at which its clock read zero, where that is configured"),
-        Field("zero_max_ns", I64, "the latest it can have been: no report comes before its stamps"),
+        Field(
+            "zero_max_ns",
+            I64,
+            "latest TAI of its zero: no report comes before its stamps; at the nominal tick",
+        ),
         Field("hops", I64, "hops with a latency"),
         Field("latency_ns", I64, "median of the plausible ones"),
         Field("left_out_ns", I64, "median of egress - ingress stamp - latency"),
