@@ -15,7 +15,7 @@ from typing import Any
 import fastavro
 
 from schemas import batch as batches
-from schemas import flat, merged, paths, records
+from schemas import flat, imbalance, merged, paths, records
 from schemas.batch import Batch, null_column
 from schemas.columns import TABLES
 from schemas.errors import MalformedInput, UnknownSchema
@@ -26,6 +26,7 @@ FLAT = {
     **{schema.layout.name: schema for schema in batches.SCHEMAS.values()},
     merged.SCHEMA.layout.name: merged.SCHEMA,
     paths.SCHEMA.layout.name: paths.SCHEMA,
+    imbalance.SCHEMA.layout.name: imbalance.SCHEMA,
 }
 _FAMILY_OF = {schema.layout.name: family for family, schema in batches.SCHEMAS.items()}
 
@@ -99,12 +100,14 @@ def decode_merged(payload: bytes) -> "merged.Merged | records.Progress":
     return merged.read(header, data)
 
 
-def decode_paths(payload: bytes) -> "paths.Paths | records.Progress":
-    """What a `paths` topic holds: flows and links of a window, or a progress record."""
+def decode_paths(payload: bytes) -> "paths.Paths | imbalance.Imbalance | records.Progress":
+    """What a `paths` topic holds: flows and links of a window, how evenly they spread, or a progress record."""
     avsc = schema_of(payload)
     if avsc["name"] == records.Progress.__name__:
         return records.read(records.Progress, decode_record(payload))
     name, header, data = _decode_flat(payload)
+    if name == imbalance.SCHEMA.layout.name:
+        return imbalance.read(header, data)
     if name != paths.SCHEMA.layout.name:
         raise MalformedInput(f"a {name} where a window of paths was expected")
     return paths.read(header, data)
@@ -133,7 +136,11 @@ def _fill_tables(
     name: str, written: set[str], header: dict[str, str | int], data: dict[str, flat.Array]
 ) -> None:
     """Null in the columns of tables that an older writer did not know: a table's columns have one length."""
-    tables = {merged.SCHEMA.layout.name: merged.RUNS, paths.SCHEMA.layout.name: paths.RUNS}
+    tables = {
+        merged.SCHEMA.layout.name: merged.RUNS,
+        paths.SCHEMA.layout.name: paths.RUNS,
+        imbalance.SCHEMA.layout.name: imbalance.RUNS,
+    }
     for table in tables.get(name, tuple(TABLES.values())):
         rows = max((len(data[column.name]) for column in table if column.name in data), default=0)
         for column in table:

@@ -159,3 +159,32 @@ class PathSource(IntEnum):
     WALKED = 2
     COMPUTED = 3
     CANDIDATES = 4
+
+
+class Measure(IntEnum):
+    FLOWS = 0  # what is spread over links: flows
+    BYTES = 1
+
+
+class NullMethod(IntEnum):
+    EXACT = 0
+    DRAWN = 1
+    NORMAL = 2
+
+
+class Evenness(IntEnum):
+    LIKE_RANDOM = 0
+    WORSE_THAN_RANDOM = 1
+    BETTER_THAN_RANDOM = 2
+
+
+class Hotspot(IntEnum):
+    COLLISION = 0  # elephants want more of the link than it has
+    HOT = 1  # among the links that need longest for their bytes
+    IDLE = 2  # nothing on it, though keys were hashed over its group
+
+
+class UnitSource(IntEnum):
+    UNKNOWN = 0
+    CONFIGURED = 1
+    ESTIMATED = 2

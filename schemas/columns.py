@@ -19,9 +19,13 @@ from schemas.codes import ClockKindOfRow as ClockKindOfRow
 from schemas.codes import Control as Control
 from schemas.codes import CounterState as CounterState
 from schemas.codes import EdgeKind as EdgeKind
+from schemas.codes import Evenness as Evenness
 from schemas.codes import FabricKind as FabricKind
 from schemas.codes import GpuKind as GpuKind
 from schemas.codes import HopKind as HopKind
+from schemas.codes import Hotspot as Hotspot
+from schemas.codes import Measure as Measure
+from schemas.codes import NullMethod as NullMethod
 from schemas.codes import Op as Op
 from schemas.codes import PathSource as PathSource
 from schemas.codes import Point as Point
@@ -31,6 +35,7 @@ from schemas.codes import SportSource as SportSource
 from schemas.codes import StampKind as StampKind
 from schemas.codes import Status as Status
 from schemas.codes import Timescale as Timescale
+from schemas.codes import UnitSource as UnitSource
 from schemas.codes import Verdict as Verdict
 from schemas.int_bits import IntWarning as IntWarning
 from schemas.int_bits import ReportFlag as ReportFlag

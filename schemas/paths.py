@@ -64,12 +64,45 @@ LINKS = (
     Column("link_attributed", "<i8", "B", "bytes that flows account for in the window"),
     Column("link_interval_ns", "<i8", "ns", "time that counted bytes are of; null if bytes are not counted"),
 )
-RUNS = (FLOWS, PATH, LINKS)
+SWITCHES = (
+    Column("node_id", "<u4", "1", "switch, as in-band telemetry numbers it"),
+    Column("node_epoch", "<u4", "1", "restarts and wraps of its clock seen so far"),
+    Column("node_unit_ns", "<f8", "ns", "a tick of its stamps"),
+    Column("node_unit_source", "u1", "UnitSource", "how that is known"),
+    Column("node_latency_unit_ns", "<f8", "ns", "a tick of its hop latency"),
+    Column("node_latency_source", "u1", "UnitSource", "how that is known"),
+    Column("node_zero_ns", "<i8", "ns", "TAI at which its clock read zero, where that is configured"),
+    Column(
+        "node_zero_max_ns",
+        "<i8",
+        "ns",
+        "latest TAI of its zero: no report comes before its stamps; at the nominal tick",
+    ),
+    Column("node_hops", "<u4", "1", "hops with a latency"),
+    Column("node_latency_ns", "<i8", "ns", "median of the plausible ones"),
+    Column("node_left_out_ns", "<i8", "ns", "median of egress - ingress stamp - latency"),
+    Column("node_implausible", "<u4", "1", "hop latencies beyond the round trip of their path"),
+    Column("node_unchecked", "<u4", "1", "hop latencies of paths whose round trip is not known"),
+)
+OFFSETS = (
+    Column("pair_from", "<u4", "1", "a switch"),
+    Column("pair_to", "<u4", "1", "its neighbour, of the greater number"),
+    Column("pair_status", "u1", "Status", "freerun: both directions seen; unknown: one; stepped: begun anew"),
+    Column(
+        "pair_offset_ns", "<i8", "ns", "clock of the neighbour - clock of the switch: middle of the range"
+    ),
+    Column("pair_bound_ns", "<i8", "ns", "half the range; null: one side is open"),
+    Column("pair_min_ns", "<i8", "ns", "least offset; null: open"),
+    Column("pair_max_ns", "<i8", "ns", "greatest offset; null: open"),
+    Column("pair_rate_ppb", "<f8", "ppb", "rate of the neighbour's clock over the switch's, less one"),
+    Column("pair_rate_bound_ppb", "<f8", "ppb", "greatest error of that"),
+)
+RUNS = (FLOWS, PATH, LINKS, SWITCHES, OFFSETS)
 SCHEMA = FlatSchema(
     "org.tempotrace.v1.Paths",
     "Flows and links of one window.",
     HEADER,
-    (STRINGS, *FLOWS, *PATH, *LINKS),
+    (STRINGS, *FLOWS, *PATH, *LINKS, *SWITCHES, *OFFSETS),
 )
 
 

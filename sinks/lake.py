@@ -23,11 +23,12 @@ from schemas import columns as c
 from schemas.batch import I64
 from schemas.errors import MalformedInput, UnknownSchema
 from schemas.flat import Array
+from schemas.imbalance import Imbalance
 from schemas.merged import Merged
 from schemas.paths import Paths
 from schemas.processor import Output, Record, Ref
 from schemas.time import append_to_tai
-from sinks import routes, tables, windows
+from sinks import route_rows, route_tables, routes, tables, windows
 from sinks.alerts import AlertBook
 from sinks.arrow import assemble, constant, gathered, single, texts
 from sinks.layout import folder
@@ -45,7 +46,7 @@ TABLES_OF: dict[str, tuple[str, ...]] = {
         "clocks",
         "deadletters",
     ),
-    "paths": ("flows", "links", "deadletters"),
+    "paths": (*(table.name for table in route_tables.ALL), "deadletters"),
     "findings": ("findings", "deadletters"),
     "incidents": ("incidents", "alerts", "deadletters"),
     "late": ("late", "deadletters"),
@@ -211,6 +212,10 @@ class LakeTask:
             self._own(window.tenant)
             yield "flows", window.window_start_ns, routes.flows(window)
             yield "links", window.window_start_ns, routes.links(window)
+        if isinstance(window, Paths | Imbalance):
+            self._own(window.tenant)
+            for name, rows in route_rows.tables(window):
+                yield name, window.window_start_ns, rows
 
     def _finding(self, record: Record) -> Iterator[Piece]:
         f = read_one(records.Finding, record)

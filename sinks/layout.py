@@ -15,6 +15,12 @@ SEED_FOLDER = "tenant=_/date=1970-01-01/hour=00"  # holds one file without rows,
 I64, I32, F64, BOOL, BLOB = pa.int64(), pa.int32(), pa.float64(), pa.bool_(), pa.binary()
 U64, U8, TEXT = pa.uint64(), pa.uint8(), pa.string()
 STEPS = pa.list_(pa.struct([pa.field("link", TEXT), pa.field("share", F64)]))
+MEMBERS = pa.list_(
+    pa.struct(
+        [pa.field("link", TEXT), pa.field("weight", F64), pa.field("flows", F64), pa.field("bytes", F64)]
+    )
+)
+LOSSES = pa.list_(pa.struct([pa.field("flow_id", U64), pa.field("loss", F64)]))
 HEADERS = pa.list_(pa.struct([pa.field("name", TEXT), pa.field("value", BLOB)]))
 
 # Columns with least and greatest value by row group: those that queries narrow by. On all columns these cost
@@ -69,6 +75,10 @@ class Table(NamedTuple):
             elif pa.types.is_floating(entry.type):
                 out[entry.name] = "BYTE_STREAM_SPLIT"
         return out
+
+
+SCOPE = Field("scope", TEXT, "job or shard")
+WINDOW = Field("window_start_ns", I64, "start of the window")
 
 
 def sql_type(kind: pa.DataType) -> str:

@@ -11,7 +11,7 @@ from sinks.views import MACROS
 
 HEAD = """# The lake
 
-Made from `sinks/tables.py` and `sinks/views.py` by `python -m sinks.reference`.
+Made from `sinks/tables.py`, `sinks/route_tables.py` and `sinks/views.py` by `python -m sinks.reference`.
 
 A lake is a folder of Parquet files, `<table>/tenant=…/date=…/hour=…/` (date and hour TAI). Open it with
 `tempotrace sql "..."`, or with DuckDB on `tempotrace.duckdb`, which holds views and macros only, so that it

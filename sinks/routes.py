@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from schemas import columns as c
 from schemas.paths import Paths
-from sinks import tables
+from sinks import route_tables
 from sinks.arrow import assemble, constant, floats, integers, names, narrow, texts
 
 
@@ -15,7 +15,7 @@ def flows(record: Paths) -> pa.Table | None:
     if not n:
         return None
     return assemble(
-        tables.FLOWS,
+        route_tables.FLOWS,
         [
             pa.array(data["flow_id"]),
             texts(data["flow_src"], record.strings),
@@ -64,7 +64,7 @@ def links(record: Paths) -> pa.Table | None:
     if not n:
         return None
     return assemble(
-        tables.LINKS,
+        route_tables.LINKS,
         [
             texts(data["link_layer"], record.strings),
             texts(data["link_name"], record.strings),

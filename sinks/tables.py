@@ -9,10 +9,9 @@ from enum import IntEnum
 import pyarrow as pa
 
 from schemas import columns as c
-from sinks.layout import BLOB, BOOL, F64, HEADERS, I32, I64, STEPS, TEXT, U8, U64, Field, Table
+from sinks import route_tables
+from sinks.layout import BLOB, BOOL, F64, HEADERS, I32, I64, SCOPE, TEXT, U8, U64, WINDOW, Field, Table
 
-_SCOPE = Field("scope", TEXT, "job or shard")
-_WINDOW = Field("window_start_ns", I64, "start of the window")
 _EVENT = (
     Field("source", TEXT, "source of the event"),
     Field("incarnation", I64, "incarnation of the source", repeats=True),
@@ -38,8 +37,8 @@ EVENTS = Table(
     "events",
     "Every event in causal order.",
     (
-        _SCOPE,
-        _WINDOW,
+        SCOPE,
+        WINDOW,
         Field("row", I64, "place in the window"),
         *_EVENT,
         Field("family", TEXT, "gpu, probe, clock, int, fabric"),
@@ -64,7 +63,7 @@ EVENTS = Table(
 EVENT_VALUES = Table(
     "event_values",
     "The numbers that events carry.",
-    (_SCOPE, *_EVENT, Field("name", TEXT, "name of the number"), Field("value", F64, "the number")),
+    (SCOPE, *_EVENT, Field("name", TEXT, "name of the number"), Field("value", F64, "the number")),
 )
 
 
@@ -89,7 +88,7 @@ def _family(name: str, family: str, doc: str) -> Table:
         Field("kind", TEXT, "the family's kind of event"),
         Field("entity", TEXT, "component that the event is about"),
     )
-    return Table(name, doc, (_SCOPE, *_EVENT, *common, *map(_own, c.FAMILIES[family])))
+    return Table(name, doc, (SCOPE, *_EVENT, *common, *map(_own, c.FAMILIES[family])))
 
 
 # One table for each family with own columns.
@@ -104,8 +103,8 @@ EDGES = Table(
     "edges",
     "Causal edges with the verdict of time; a collective has one row a member.",
     (
-        _SCOPE,
-        _WINDOW,
+        SCOPE,
+        WINDOW,
         Field("kind", TEXT, "message, launch, sync, packet, collective"),
         Field("group_name", TEXT, "process group of a collective"),
         Field("op", TEXT, "operation of a collective"),
@@ -130,8 +129,8 @@ WINDOWS = Table(
     "windows",
     "One row a released window.",
     (
-        _SCOPE,
-        _WINDOW,
+        SCOPE,
+        WINDOW,
         Field("window_end_ns", I64, "end of the window"),
         Field("rows", I64, "rows in the window"),
         Field("late", I64, "rows that came too late since the window before"),
@@ -155,7 +154,7 @@ CLOCKS = Table(
     "clocks",
     "States of clocks as the merge applied them, a row a change.",
     (
-        _SCOPE,
+        SCOPE,
         Field("clock_id", TEXT, "the clock"),
         Field("epoch", I32, "epoch of the clock"),
         Field("parent", TEXT, "clock that it was measured against"),
@@ -175,57 +174,11 @@ CLOCKS = Table(
         Field("tai_bound_ns", I64, "greatest error against TAI; null if none is known"),
     ),
 )
-FLOWS = Table(
-    "flows",
-    "Flows and the paths they took, by window.",
-    (
-        Field("flow_id", U64, "hash of addresses, ports and protocol"),
-        Field("src", TEXT, "source address"),
-        Field("dst", TEXT, "destination address"),
-        Field("src_port", I32, "source port"),
-        Field("dst_port", I32, "destination port"),
-        Field("protocol", I32, "IP protocol"),
-        Field("job", TEXT, "job that owns the flow"),
-        Field("rank_src", I32, "sending rank"),
-        Field("rank_dst", I32, "receiving rank"),
-        Field("bytes", I64, "bytes seen in the window"),
-        Field("path", STEPS, "links in order, with the share of the flow on each"),
-        Field("path_source", TEXT, "observed, observed_probe, walked, computed, candidates"),
-        Field("agreement", F64, "agreement of the model that chose the path"),
-        Field("valid_from_ns", I64, "first sight of this path"),
-        Field("valid_to_ns", I64, "last sight of this path"),
-        _SCOPE,
-        _WINDOW,
-        Field("window_end_ns", I64, "end of the window"),
-        Field("reports", I64, "reports that the path rests on"),
-        Field("latency_ns", I64, "median of the summed hop latencies, where units are known"),
-    ),
-)
-LINKS = Table(
-    "links",
-    "Load of links by window.",
-    (
-        Field("layer", TEXT, "layer of the fabric"),
-        Field("link", TEXT, "link, from its sending port"),
-        _WINDOW,
-        Field("flows", I64, "flows on the link"),
-        Field(
-            "bytes", I64, "counted in the intervals that ended in the window; without counters: attributed"
-        ),
-        Field("capacity_bps", F64, "capacity"),
-        Field("utilisation", F64, "bytes over capacity in the interval"),
-        Field("coverage", F64, "attributed over counted bytes"),
-        _SCOPE,
-        Field("window_end_ns", I64, "end of the window"),
-        Field("attributed", I64, "bytes that flows account for in the window"),
-        Field("interval_ns", I64, "time that counted bytes are of; null if bytes are not counted"),
-    ),
-)
 FINDINGS = Table(
     "findings",
     "What rules and the model held of one component in one window.",
     (
-        _SCOPE,
+        SCOPE,
         Field("finding_id", TEXT, "identity of the finding"),
         Field("class", TEXT, "class of the fault"),
         Field("component_kind", TEXT, "rank, clock, link, ..."),
@@ -233,7 +186,7 @@ FINDINGS = Table(
         Field("state", TEXT, "present or absent"),
         Field("confidence", F64, "0 to 1"),
         Field("onset_ns", I64, "when it began"),
-        _WINDOW,
+        WINDOW,
         Field("window_end_ns", I64, "end of the window"),
         Field("victims", pa.list_(TEXT), "who suffers"),
         Field("evidence", TEXT, "why, as JSON"),
@@ -247,7 +200,7 @@ INCIDENTS = Table(
     "Incidents: the view shows each as it stands, `incident_updates` every change.",
     (
         Field("incident_id", TEXT, "identity of the incident"),
-        _SCOPE,
+        SCOPE,
         Field("class", TEXT, "class of the fault"),
         Field("component_kind", TEXT, "rank, clock, link, ..."),
         Field("component", TEXT, "the component"),
@@ -268,7 +221,7 @@ ALERTS = Table(
     (
         Field("alert_id", TEXT, "incident and state"),
         Field("incident_id", TEXT, "the incident"),
-        _SCOPE,
+        SCOPE,
         Field("state", TEXT, "open or resolve"),
         Field("class", TEXT, "class of the fault"),
         Field("component_kind", TEXT, "rank, clock, link, ..."),
@@ -284,7 +237,7 @@ LATE = Table(
     "late",
     "Events that came too late for their window.",
     (
-        _SCOPE,
+        SCOPE,
         *_EVENT,
         Field("family", TEXT, "gpu, probe, clock, int, fabric"),
         Field("raw_ns", I64, "stamp as read"),
@@ -319,7 +272,7 @@ ARCHIVE = Table(
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        EVENTS, EVENT_VALUES, *FAMILY_TABLES.values(), EDGES, WINDOWS, CLOCKS, FLOWS, LINKS,
+        EVENTS, EVENT_VALUES, *FAMILY_TABLES.values(), EDGES, WINDOWS, CLOCKS, *route_tables.ALL,
         FINDINGS, INCIDENTS, ALERTS, LATE, DEADLETTERS, ARCHIVE,
     )
 }  # fmt: skip

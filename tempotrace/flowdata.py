@@ -17,7 +17,7 @@ from sinks import views
 from streams.paths.demand import Flows
 from streams.paths.fabric import Fabric
 from streams.paths.hashing import HashModel
-from streams.paths.recorded import Recorded, Seen, observed, on_fabric, slots_of
+from streams.paths.recorded import Recorded, Seen, connected, observed, on_fabric, slots_of
 from streams.paths.route import Entries, by_hash
 from streams.paths.topology import of_topology, parse_fabric
 from streams.paths.whatif import with_ports
@@ -104,7 +104,8 @@ def read_windows(lake: Path, tenant: str, scope: str | None, last: int) -> list[
             f"window_start_ns AS start FROM flows WHERE {where} ORDER BY start DESC LIMIT ?)) ORDER BY ALL",
             [*arguments, *arguments, last],
         ).fetchall()
-    return [(row[0], _recorded(row[1:7], row[7], row[8], tenant, row[9])) for row in rows]
+    seen = [(row[0], _recorded(row[1:7], row[7], row[8], tenant, row[9])) for row in rows]
+    return [(start, one) for start, one in seen if one.path]
 
 
 def _recorded(
@@ -115,7 +116,10 @@ def _recorded(
     known: str | None,
     agreement: float | None = None,
 ) -> Seen:
-    """A flow from the lake's columns: src, dst, ports, protocol, bytes; steps of its path."""
+    """A flow from the lake's columns: src, dst, ports, protocol, bytes; steps of its path.
+
+    A path with a gap is none.
+    """
     src, dst, sport, dport, protocol, size = ends
     steps = tuple((step["link"], float(step["share"])) for step in path or ())
     return Seen(
@@ -125,7 +129,7 @@ def _recorded(
         dport or 0,
         protocol or 0,
         float(size or 0),
-        steps,
+        steps if connected(steps) else (),
         job or "",
         tenant,
         path_source=known or "",
@@ -236,7 +240,7 @@ def placed(source: Source, fabric: Fabric | None, model: HashModel, gbps: float)
     """Flows on a fabric: computed over the one given, else as they were recorded."""
     if fabric is None:
         with_path = [one for one in source.seen if one.path]
-        return observed(with_path, source.capacity_bps, gbps * 1e9, sorted(source.counted))
+        return observed(with_path, source.capacity_bps, gbps * 1e9, counted=sorted(source.counted))
     flows = on_fabric(source.seen, fabric)
     return Recorded(fabric, flows, by_hash(fabric, flows, model), 0)
 

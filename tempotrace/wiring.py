@@ -4,6 +4,7 @@ Rooms are imported when a stage is built: starting one does not wait for what an
 """
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 from schemas.errors import Usage
@@ -20,11 +21,13 @@ def merge(tenant: str, window_ns: int | None = None) -> Processor:
     return Merge(MergeSettings(tenant=tenant) if window_ns is None else MergeSettings(tenant, window_ns))
 
 
-def paths(tenant: str) -> Processor:
-    """Flows and links of `merged`: to `paths`."""
+def paths(tenant: str, switches: Path | None = None) -> Processor:
+    """Flows and links of `merged`: to `paths`. `switches`: a file of what they count in. Raises Usage."""
     from streams.paths.stage import Paths, PathsSettings
+    from tempotrace import switchfile
 
-    return Paths(PathsSettings(tenant=tenant))
+    known = () if switches is None else switchfile.read(switches)
+    return Paths(PathsSettings(tenant=tenant, switches=known))
 
 
 def diagnosis(tenant: str) -> Processor:

@@ -43,7 +43,7 @@ def small(mode: str = "ecmp", seed: int = 4) -> tuple[Case, Figures]:
 
 def recorded(seen: list[Seen], also: Iterable[str] = ()) -> tuple[Case, Figures]:
     """A case of flows as recorded."""
-    found = observed(seen, {}, 400e9, also)
+    found = observed(seen, {}, 400e9, counted=also)
     rng = np.random.default_rng(1)
     case = make("ecmp", found.fabric, found.flows, parse_model("crc32"), rng, recorded=found.entries)
     return case, figures(case, rng)

@@ -76,6 +76,11 @@ class Collector:
 
 def paths_of(batches: Sequence[Batch], restart: int = 0, part_bytes_max: int = 480 * 1024) -> list[bytes]:
     """Values of the topic `paths`; with `restart`, both stages are taken up again after so many batches."""
+    return [record.value or b"" for record in log_of(batches, restart, part_bytes_max).records("paths")]
+
+
+def log_of(batches: Sequence[Batch], restart: int = 0, part_bytes_max: int = 480 * 1024) -> MemoryLog:
+    """The log that holds these batches as events, and what merge and paths made of them."""
     clock = FakeClock()
     log = MemoryLog(clock)
     stages: list[Processor] = [Merge(MergeSettings(part_bytes_max=part_bytes_max)), Paths(PathsSettings())]
@@ -87,7 +92,7 @@ def paths_of(batches: Sequence[Batch], restart: int = 0, part_bytes_max: int = 4
             0,
             b"fabric/0",
             encode_batch(batch),
-            tuple(batch_headers("int", batch.count, "fabric/0")),
+            tuple(batch_headers(batch.family, batch.count, "fabric/0")),
         )
         if restart and number % restart == 0:
             runner.run()
@@ -95,7 +100,7 @@ def paths_of(batches: Sequence[Batch], restart: int = 0, part_bytes_max: int = 4
             runner.restart("paths")
     runner.run()
     runner.flush("default")
-    return [record.value or b"" for record in log.records("paths")]
+    return log
 
 
 def windows(values: Sequence[bytes]) -> list[Record]:

@@ -115,7 +115,7 @@ def _address(packed: NDArray[np.uint8]) -> str:
     return address_text(packed.tobytes())
 
 
-def by_job(flows: Flows, paths: Paths, found: Sharing) -> list[dict[str, Any]]:
+def by_job(flows: Flows, paths: Paths, found: Sharing, most_named: int = WORST) -> list[dict[str, Any]]:
     """Each job's flows, bytes and losses; on how many colliding links it meets another job. Worst first."""
     jobs = len(flows.jobs)
     count = np.bincount(flows.job, minlength=jobs)
@@ -140,7 +140,7 @@ def by_job(flows: Flows, paths: Paths, found: Sharing) -> list[dict[str, Any]]:
         for k, (tenant, job) in enumerate(flows.jobs)
         if count[k]
     ]  # fmt: skip
-    return sorted(rows, key=lambda row: -float(str(row["mean_loss"])))[:WORST]
+    return sorted(rows, key=lambda row: -float(str(row["mean_loss"])))[:most_named]
 
 
 def hot_links(fabric: Fabric, found: Sharing) -> list[dict[str, Any]]:

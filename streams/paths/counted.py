@@ -111,6 +111,10 @@ class Counted:
         """Whether counters of this link were seen of late."""
         return link in self._books
 
+    def capacities(self) -> dict[str, float]:
+        """Capacity of the links of which it is known, bit/s."""
+        return {link: b.capacity_bps for link, b in self._books.items() if b.capacity_bps}
+
     def forget(self, oldest_ns: int) -> None:
         """Drop links without a reading since then."""
         stale = [link for link, book in self._books.items() if book.read_ns < oldest_ns]

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams.paths import null
+from streams.paths.chance import FULL, Effort, nulls
 from streams.paths.fabric import Groups
+from streams.paths.layer import Layer, capacity_shares, layer_entries, units_of
 from streams.paths.route import Entries
 from streams.paths.sums import summed
 
@@ -35,6 +37,7 @@ class Spread:
     jain: float
     cov: float
     null: null.Null | None  # of fim_routing, in percent; None where flows are split over links
+    groups: "GroupSpreads | None" = None  # where they were asked for
 
     def summary(self) -> dict[str, Any]:
         """As the fields of a report."""
@@ -66,6 +69,19 @@ class Spread:
 
 
 @dataclass(frozen=True, eq=False)
+class GroupSpreads:
+    """The same by group of the layer, in its order; nan where a group carries nothing of this amount."""
+
+    fim: F64
+    max_over_mean: F64
+    jain: F64
+    cov: F64
+    total: F64
+    load: F64  # by slot of the layer
+    nulls: list[null.Null]  # empty where flows are split over links
+
+
+@dataclass(frozen=True, eq=False)
 class LayerSpread:
     """A layer with choice: counts, and the spread of flows and of bytes over its links."""
 
@@ -79,41 +95,7 @@ class LayerSpread:
     fim: F64  # by group, by flows
     fim_null: F64
     idle: list[tuple[int, float, float]]  # links without load: (link, expected keys, p)
-
-
-@dataclass(frozen=True, eq=False)
-class _Layer:
-    """The entries of one layer's groups, slots renumbered from 0."""
-
-    group: I64  # groups, as numbered in Groups
-    size: I64
-    link: I32  # by slot
-    weight: F64  # by slot
-    of_slot: I64  # by slot: place in `group`
-    flow: I32  # by entry
-    slot: I64
-    share: F64
-
-
-def layer_entries(groups: Groups, entries: Entries, layer: int) -> _Layer | None:
-    """The entries of a layer's groups that have a choice and carry flows; None if there are none."""
-    if not ((groups.layer == layer) & (groups.size > 1)).any():
-        return None
-    carries = np.bincount(groups.of_slot[entries.slot], minlength=len(groups)) > 0
-    chosen = np.flatnonzero((groups.layer == layer) & (groups.size > 1) & carries)
-    if not len(chosen):
-        return None
-    size = groups.size[chosen]
-    of_slot = np.repeat(np.arange(len(chosen)), size)
-    old = np.repeat(groups.first[chosen] - np.cumsum(size) + size, size) + np.arange(int(size.sum()))
-    number = np.full(len(groups.link), -1, np.int64)
-    number[old] = np.arange(len(old))
-    slot = number[entries.slot]
-    use = slot >= 0
-    return _Layer(
-        chosen, size, groups.link[old], groups.weight[old], of_slot,
-        entries.flow[use], slot[use], entries.share[use],
-    )  # fmt: skip
+    part: Layer
 
 
 def fim(load: F64, expected: F64) -> float:
@@ -138,26 +120,26 @@ def layer_spread(
     unit: I64,
     capacity: F64,
     rng: np.random.Generator,
-    draws: int = null.DRAWS,
+    effort: Effort = FULL,
+    *,
+    by_group: bool = False,
 ) -> LayerSpread | None:
     """Imbalance of one layer (a place in groups.layers); None if no flow has a choice in it.
 
     `size` and `unit` are by flow: bytes, and the number of its distinct hash key. `capacity` is by link.
-    `rng` draws the nulls of unequal keys.
+    `rng` draws the nulls of unequal keys, within `effort`. `by_group`: the figures of each group, too.
     """
     part = layer_entries(groups, entries, layer)
     if part is None:
         return None
-    even = _capacity_shares(groups, layer, part, capacity)
+    even = capacity_shares(groups, layer, capacity)
     counts, amounts = part.share, part.share * size[part.flow]
-    units = _units(part, unit) if entries.whole else None
+    units = units_of(part, unit) if entries.whole else None
     spreads, loads = [], []
     for amount in (counts, amounts):
         load = summed(part.slot, amount, len(part.link))
-        total = summed(part.of_slot, load, len(part.group))
-        expected = total[part.of_slot] * part.weight
         loads.append(load)
-        spreads.append(_spread(part, even, amount, load, total, expected, units, rng, draws))
+        spreads.append(_spread(part, even, amount, load, units, rng, effort, by_group))
     total = summed(part.of_slot, loads[0], len(part.group))
     each = (
         100
@@ -166,38 +148,22 @@ def layer_spread(
     )
     return LayerSpread(
         groups.layers[layer], part.group, len(even[0]), float(loads[0].sum()), float(loads[1].sum()),
-        spreads[0], spreads[1], each, _null_by_group(part, units), _idle(part, units, loads[0]),
+        spreads[0], spreads[1], each, _null_by_group(part, units), _idle(part, units, loads[0]), part,
     )  # fmt: skip
 
 
-def _capacity_shares(groups: Groups, layer: int, part: _Layer, capacity: F64) -> tuple[I64, F64]:
-    """(links of the layer, the share that each has of the layer's capacity), idle links too."""
-    links = np.unique(
-        groups.link[(groups.layer == layer)[groups.of_slot] & (groups.size > 1)[groups.of_slot]]
-    )
-    return links.astype(np.int64), capacity[links] / capacity[links].sum()
-
-
-def _units(part: _Layer, unit: I64) -> tuple[I64, I64]:
-    """Flows of one key in one group go together: (unit of each entry, group of each unit)."""
-    key = part.of_slot[part.slot] * (int(unit.max()) + 1) + unit[part.flow]
-    distinct, which = np.unique(key, return_inverse=True)
-    owner = np.empty(len(distinct), np.int64)
-    owner[which] = part.of_slot[part.slot]
-    return which, owner
-
-
 def _spread(
-    part: _Layer,
+    part: Layer,
     even: tuple[I64, F64],
     amount: F64,
     load: F64,
-    total: F64,
-    expected: F64,
     units: tuple[I64, I64] | None,
     rng: np.random.Generator,
-    draws: int,
+    effort: Effort,
+    by_group: bool,
 ) -> Spread:
+    total = summed(part.of_slot, load, len(part.group))
+    expected = total[part.of_slot] * part.weight
     live = expected > 0  # a group may carry flows without bytes
     if not live.any():
         return Spread(0.0, 0.0, 1.0, 1.0, 0.0, None)
@@ -209,92 +175,37 @@ def _spread(
     on_link = summed(np.searchsorted(links, part.link), load, len(links))
     of_layer = fim(on_link, share * total.sum())
     most, jain, cov = evenness(load[live] / expected[live])
-    chance = None if units is None else _null(part, amount, load, total, units, routing, rng, draws)
-    return Spread(routing, of_layer, most, jain, cov, chance)
+    each = np.where(total > 0, 100 * deviation / part.size, np.nan)
+    chance, of_groups = None, None
+    if units is not None:
+        chance, found = nulls(
+            part, amount, load, total, units, routing, each if by_group else None, rng, effort
+        )
+    if by_group:
+        relative = np.where(live, load / np.where(live, expected, 1.0), np.nan)
+        of_groups = _group_spreads(part, each, relative, total, load, found if units is not None else [])
+    return Spread(routing, of_layer, most, jain, cov, chance, of_groups)
 
 
-def _null(
-    part: _Layer,
-    amount: F64,
-    load: F64,
-    total: F64,
-    units: tuple[I64, I64],
-    observed: float,
-    rng: np.random.Generator,
-    draws: int,
-) -> null.Null:
-    """The null of a layer's fim_routing, in percent: exact where keys are alike, else drawn, else a limit."""
-    which, owner = units
-    each = summed(which, amount, len(owner))
-    order = np.argsort(owner, kind="stable")
-    start = np.searchsorted(owner[order], np.arange(len(part.group) + 1))
-    each = each[order]
-    keys = np.diff(start)
-    least, most = np.minimum.reduceat(each, start[:-1]), np.maximum.reduceat(each, start[:-1])
-    alike = most - least <= null.EQUAL * most
-    first = np.cumsum(part.size) - part.size
-    uniform = np.maximum.reduceat(part.weight, first) - np.minimum.reduceat(part.weight, first) < 1e-12
-    scale = 100 / total.sum()  # from Σ|load − expected|, all links alike, to percent
-    exact = alike & uniform
-    one_key_size = bool(exact.all()) and most.max() - most.min() <= null.EQUAL * most.max()
-    if one_key_size and (part.size == part.size[0]).all():
-        links = int(part.size[0])
-        whole = np.rint(load / most.max()).astype(np.int64)
-        floor = keys[part.of_slot] // links
-        low = whole <= floor
-        at = int((np.where(low, keys[part.of_slot] - whole * links, 0)).sum())
-        kinds, times = np.unique(keys, return_counts=True)
-        found = null.even_sums([(int(k), links, int(t)) for k, t in zip(kinds, times, strict=True)], at)
-        if found is not None:
-            return _scaled(found, float(most.max()) * scale)
-    sizes = [each[start[g] : start[g + 1]] for g in range(len(part.group))]
-    weights = [part.weight[first[g] : first[g] + part.size[g]] for g in range(len(part.group))]
-    work = sum(_draw_work(exact[g], len(s), int(part.size[g]), s) for g, s in enumerate(sizes)) * draws
-    if work <= null.DRAW_WORK:
-        sums = np.zeros(draws)
-        for g, s in enumerate(sizes):
-            if total[g] > 0:
-                sums += null.draw_sums(weights[g], s, draws, rng) / part.size[g] * total[g]
-        return null.drawn(sums * scale, observed)
-    mean = variance = 0.0
-    for g, s in enumerate(sizes):
-        links, factor = int(part.size[g]), float(total[g]) / int(part.size[g]) * scale
-        if exact[g]:  # Σ|X − K/L| / (K/L)
-            per = links / len(s)
-            mean += factor * per * links * null.mean_deviation(len(s), 1 / links)
-            variance += (factor * per) ** 2 * null.sum_variance(len(s), links)
-        elif total[g] > 0:
-            m, v = null.limit_moments(weights[g], s)
-            mean, variance = mean + factor * m, variance + factor**2 * v
-    return null.normal(mean, variance, observed)
+def _group_spreads(
+    part: Layer, each: F64, relative: F64, total: F64, load: F64, found: list[null.Null]
+) -> GroupSpreads:
+    mean = np.add.reduceat(relative, part.first) / part.size
+    square = np.add.reduceat(relative**2, part.first) / part.size
+    most = np.maximum.reduceat(relative, part.first)
+    cov = np.sqrt(np.maximum(0.0, square - mean**2)) / mean
+    return GroupSpreads(each, most / mean, mean**2 / square, cov, total, load, found)
 
 
-def _draw_work(exact: bool, keys: int, links: int, sizes: F64) -> int:
-    return links * 4 if exact and keys > links else min(keys, 4 * links * len(np.unique(sizes)))
-
-
-def _scaled(found: null.Null, factor: float) -> null.Null:
-    return null.Null(
-        found.mean * factor,
-        found.sd * factor,
-        found.below,
-        found.equal,
-        found.above,
-        found.method,
-        found.draws,
-    )
-
-
-def _null_by_group(part: _Layer, units: tuple[I64, I64] | None) -> F64:
+def _null_by_group(part: Layer, units: tuple[I64, I64] | None) -> F64:
     """Exact mean FIM by flows of each group, were its keys alike; nan where flows are split."""
     if units is None:
         return np.full(len(part.group), np.nan)
     keys = np.bincount(units[1], minlength=len(part.group))
     out = np.empty(len(part.group))
     known: dict[tuple[int, bytes], float] = {}
-    first = np.cumsum(part.size) - part.size
-    for g, k in enumerate(keys.tolist()):
-        weight = part.weight[first[g] : first[g] + part.size[g]]
+    for g, (k, first) in enumerate(zip(keys.tolist(), part.first.tolist(), strict=True)):
+        weight = part.weight[first : first + part.size[g]]
         mark = (k, weight.tobytes())
         if mark not in known:
             known[mark] = 100 * float(np.mean([null.mean_deviation(k, p) / (k * p) for p in weight.tolist()]))
@@ -302,7 +213,7 @@ def _null_by_group(part: _Layer, units: tuple[I64, I64] | None) -> F64:
     return out
 
 
-def _idle(part: _Layer, units: tuple[I64, I64] | None, load: F64) -> list[tuple[int, float, float]]:
+def _idle(part: Layer, units: tuple[I64, I64] | None, load: F64) -> list[tuple[int, float, float]]:
     """Links without load though keys were hashed over their groups: (link, expected keys, p), least p first.
 
     p is the chance Π (1 − w)^K over the link's groups that no key fell on it, by Holm over the layer's links.

@@ -184,21 +184,23 @@ def exact_sum(keys: int, links: int) -> F64:
     return np.trim_zeros(out / out.sum(), "b")
 
 
-def even_sums(groups: Sequence[tuple[int, int, int]], observed: int) -> Null | None:
+def even_sums(
+    groups: Sequence[tuple[int, int, int]], observed: int, work_max: int = EXACT_WORK
+) -> Null | None:
     """Exact null of Σ over independent groups of (keys, links, times) equal keys, S·L/2 summed: a whole
     number.
 
     All groups must have the same number of links. None if that is too much work.
     """
     work = sum(exact_work(keys, links) for keys, links, _ in groups)
-    if work > EXACT_WORK or sum(keys * links * times for keys, links, times in groups) > GRID_MAX:
+    if work > work_max or sum(keys * links * times for keys, links, times in groups) > GRID_MAX:
         return None
     total = np.ones(1)
     for keys, links, times in groups:
         one = exact_sum(keys, links)
         for _ in range(times):
             work += len(total) * len(one)
-            if work > EXACT_WORK:
+            if work > work_max:
                 return None
             total = np.convolve(total, one)
     links = groups[0][1]

@@ -9,6 +9,7 @@ A hop that is on no shortest way counts as a group of one.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from ipaddress import ip_address
 
 import numpy as np
@@ -51,12 +52,32 @@ class Recorded:
     off_shortest: int  # hops on no shortest way
 
 
+@lru_cache(1 << 16)
 def ends_of(link: str) -> tuple[str, str]:
     """(sending node, receiving node or "") of a link's name. Raises MalformedInput."""
     sender, arrow, receiver = link.partition(">")
     if not arrow or not sender:
         raise MalformedInput("a link is named sender:port>receiver:port", link)
     return sender.rpartition(":")[0] or sender, (receiver.rpartition(":")[0] or receiver) if receiver else ""
+
+
+def connected(path: Sequence[tuple[str, float]]) -> bool:
+    """Whether a path leads on from its first link, with branches or none, and is open at its end only.
+
+    A report that lost a hop, or has none of a switch in between, gives a path with a gap.
+    """
+    reached: set[str] = set()
+    is_open = False
+    for name, _ in path:
+        try:
+            one, two = ends_of(name)
+        except MalformedInput:
+            return False
+        if (reached and one not in reached) or (is_open and two):
+            return False
+        reached |= {one, two}
+        is_open = not two
+    return True
 
 
 def on_fabric(seen: Sequence[Seen], fabric: Fabric) -> Flows:
@@ -90,9 +111,14 @@ def _address_or(name: str, made: bytes) -> str:
 
 
 def observed(
-    seen: Sequence[Seen], capacity_bps: Mapping[str, float], default_bps: float, also: Iterable[str] = ()
+    seen: Sequence[Seen],
+    capacity_bps: Mapping[str, float],
+    default_bps: float,
+    known: Iterable[str] = (),
+    counted: Iterable[str] = (),
 ) -> Recorded:
-    """The fabric of recorded paths, with those links of `also` that lead from one of its switches to another.
+    """The fabric of recorded paths, and of links that these flows need not have taken: `known` ones from switch to
+    switch, and of the `counted` ones those that lead from one of its switches to another.
 
     Every flow needs a path. Raises MalformedInput, Usage.
     """
@@ -107,7 +133,8 @@ def observed(
     for flow in seen:
         if not flow.path:
             raise Usage(f"the flow {flow.src} to {flow.dst} has no path: give --fabric to compute one")
-    hosts = _hosts(seen)
+    before = {name: ends_of(name) for name in known}
+    hosts = _hosts(seen) - {node for ends in before.values() for node in ends}
     for flow in seen:
         inner = [(name, *ends_of(name)) for name, _ in flow.path]
         start, last = inner[0][1], inner[-1]
@@ -131,8 +158,10 @@ def observed(
             names.setdefault(end, len(names))
         ends.append((names[source], names[target]))
         trails.append(trail)
+    for name, (one, two) in before.items():
+        links.setdefault(name, (one, two))
     both = {end: [False, False] for end in names}
-    homed = {}
+    homed: dict[str, str] = {}
     for one, two in links.values():
         for node, other, way in ((one, two, 0), (two, one, 1)):
             if node.startswith("@"):
@@ -140,7 +169,7 @@ def observed(
                 homed[node] = other
             else:
                 switches.setdefault(node, len(switches))
-    for name in also:
+    for name in counted:
         one, two = ends_of(name)
         if one in switches and two in switches:
             links.setdefault(name, (one, two))
@@ -275,6 +304,7 @@ def _flows(seen: Sequence[Seen], src: NDArray[np.int32], dst: NDArray[np.int32])
     )
 
 
+@lru_cache(1 << 16)
 def _packed(address: str) -> bytes:
     try:
         return address_bytes(address)

@@ -1,4 +1,5 @@
-"""The paths stage: `merged` in, `paths` out: flows with the links they took, links with what crossed them.
+"""The paths stage: `merged` in, `paths` out: flows with the links they took, links with what crossed them, and
+how evenly the flows spread.
 
 Paths are observed by in-band telemetry; flows that hosts list, and paths that were walked for them, come in rows
 of family `fabric`, as do the counters of ports. Bytes of flows are those of the packets that reports are about.
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas import columns as c
+from schemas import imbalance
 from schemas import paths as p
 from schemas.codec import encode_record
 from schemas.merged import Merged
@@ -25,6 +27,8 @@ from streams.paths.counted import Counted
 from streams.paths.hops import ENDS, Crossings, Hops, crossings, redirected, report_bytes, window_hops
 from streams.paths.linkrows import link_rows, packed
 from streams.paths.owners import Owners, joined
+from streams.paths.spreads import DEFAULT_BPS, Spreads, Window
+from streams.paths.switches import Switches, SwitchUnits, by_flow
 from streams.paths.told import fabric_rows
 from streams.windows import WindowTask
 
@@ -33,10 +37,16 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class PathsSettings:
-    """Settings of the stage. A path not seen for `path_ttl_ns` of event time is forgotten."""
+    """Settings of the stage. A path not seen for `path_ttl_ns` of event time is forgotten.
+
+    `default_bps` is taken for the capacity of links of which no counter says it, for losses and loads by layer.
+    `switches` says what switches count in, of those where that is known; of others it is estimated.
+    """
 
     tenant: str = "default"
     path_ttl_ns: int = 60_000_000_000
+    default_bps: float = DEFAULT_BPS
+    switches: tuple[SwitchUnits, ...] = ()
 
 
 class Paths:
@@ -68,6 +78,8 @@ class PathsScope:
         self._known: dict[int, tuple[int, int, int]] = {}  # flow -> (hash of its path, since, last seen)
         self._counted = Counted()
         self._owners = Owners()
+        self._spreads = Spreads(count, settings.default_bps)
+        self._switches = Switches(settings.switches)
 
     def window(self, parts: Sequence[Merged], record: Record) -> list[Output]:
         """Flows and links of a window; nothing where neither a report nor a row of the fabric fell in it."""
@@ -80,10 +92,14 @@ class PathsScope:
         found = crossings(hops)
         found = replace(found, names=[self._counted.name(name) for name in found.names])
         strings = Strings()
-        seen = self._flows(hops, found, strings) if len(hops) else {}
+        clocks, latency = self._switches.window(hops, first.window_end_ns)
+        seen = self._flows(hops, found, latency, strings) if len(hops) else {}
         observed = set(seen["flow_id"].tolist()) if seen else set()
         data = joined(seen, self._owners.flows(told, observed, strings, self._changed))
         links = link_rows(hops, found, told.counts, self._counted, strings)
+        table = self._spreads.window(
+            Window(first.window_end_ns, data | links, strings.table), self._counted.capacities()
+        )
         self._forget(first.window_end_ns)
         flows = len(data["flow_id"])
         self._count("flows", flows)
@@ -98,11 +114,20 @@ class PathsScope:
             first.window_start_ns,
             first.window_end_ns,
             strings.table,
-            data | links,
+            data | links | clocks,
         )
         key = self._name.encode()
         headers = (("tt-scope", key), ("tt-family", b"paths"), ("tt-count", str(flows).encode()))
-        return [Output("paths", key, p.write(out), headers)]
+        written = [Output("paths", key, p.write(out), headers)]
+        if table is not None:
+            columns, words = table.columns()
+            spread = imbalance.Imbalance(
+                out.tenant, out.scope, out.window_start_ns, out.window_end_ns, words, columns
+            )
+            self._count("imbalance_rows", len(spread))
+            headers = (("tt-scope", key), ("tt-family", b"imbalance"), ("tt-count", b"0"))
+            written.append(Output("paths", key, imbalance.write(spread), headers))
+        return written
 
     def progress(self, progress: Progress, record: Record) -> list[Output]:
         """Pass progress on, so that readers of paths know how far they are."""
@@ -111,7 +136,7 @@ class PathsScope:
             Output("paths", key, encode_record(progress), (("tt-scope", key), ("tt-family", b"progress")))
         ]
 
-    def _flows(self, hops: Hops, found: Crossings, strings: Strings) -> dict[str, Array]:
+    def _flows(self, hops: Hops, found: Crossings, latency: Array, strings: Strings) -> dict[str, Array]:
         probe = redirected(hops)
         flow, of_hop = np.unique(hops.flow, return_inverse=True)
         flows = len(flow)
@@ -165,7 +190,7 @@ class PathsScope:
             "flow_agreement": np.full(flows, np.nan),
             "flow_valid_from_ns": since,
             "flow_valid_to_ns": seen_to,
-            "flow_latency_ns": np.full(flows, c.NULL_I64),
+            "flow_latency_ns": by_flow(latency, of_hop[head], flows),
             "path_link": names[keys[2]].astype("<u2") if len(names) else np.empty(0, "<u2"),
             "path_share": share,
         }
@@ -205,13 +230,20 @@ class PathsScope:
             del self._known[number]
         self._owners.forget(oldest)
         self._counted.forget(oldest)
+        self._spreads.forget(oldest)
+        self._switches.forget(oldest)
 
     def dump(self) -> tuple[Any, dict[str, Any]]:
         """State for a snapshot: JSON part and arrays."""
         rows = [(number, *known) for number, known in self._known.items()]
         flat = np.array([row[0] for row in rows], np.uint64)
         rest = np.array([row[1:] for row in rows], np.int64).reshape(len(rows), 3)
-        meta = {"counted": self._counted.dump(), "owners": self._owners.dump()}
+        meta = {
+            "counted": self._counted.dump(),
+            "owners": self._owners.dump(),
+            "spreads": self._spreads.dump(),
+            "switches": self._switches.dump(),
+        }
         return meta, {"flow": flat, "known": rest}
 
     def load(self, meta: Any, arrays: dict[str, Any]) -> None:
@@ -220,3 +252,5 @@ class PathsScope:
         self._known = {number: tuple(known) for number, known in pairs}
         self._counted.load(meta["counted"])
         self._owners.load(meta["owners"])
+        self._spreads.load(meta["spreads"])
+        self._switches.load(meta["switches"])

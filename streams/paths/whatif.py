@@ -22,6 +22,7 @@ from streams.paths.demand import Flows, scaled
 from streams.paths.fabric import Fabric
 from streams.paths.hashing import HashModel, parse_model
 from streams.paths.imbalance import LayerSpread
+from streams.paths.layer import layer_entries
 from streams.paths.maxmin import Paths, paths_of
 from streams.paths.route import Entries, as_entries, by_hash, mixture, random_choice, spray
 from streams.paths.solver import Assignment, solve, source_ports
@@ -295,7 +296,7 @@ def with_ports(flows: Flows, ports: I64) -> Flows:
 
 def fim_by_group(case: Case, layer: int) -> tuple[F64, F64, I64]:
     """(FIM by flows in percent, flows, links) of each group of a layer that has a choice and carries flows."""
-    part = imbalance.layer_entries(case.fabric.groups, case.entries, layer)
+    part = layer_entries(case.fabric.groups, case.entries, layer)
     if part is None:
         return np.zeros(0), np.zeros(0), np.zeros(0, np.int64)
     load = summed(part.slot, part.share, len(part.link))

@@ -1,6 +1,7 @@
 """`tempotrace stream`: run one stage of the pipeline."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -74,15 +75,24 @@ def paths(
     compression: Compression = "none",
     bootstrap: Bootstrap = None,
     kafka_properties: KafkaProperties = None,
+    switches: Annotated[
+        Path | None,
+        typer.Option("--switches", metavar="FILE", help="What switches count in, as in `7: bmv2` (YAML)."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Follow flows over the fabric and load its links.
+    """Follow flows over the fabric, load its links, and say how evenly flows spread.
 
     Example: tempotrace stream paths --tenant fabric --drain
     """
     settings = RunnerSettings(drain=drain, accept_loss=accept_loss)
     counters = _run(
-        wiring.paths(tenant), connect(bootstrap, kafka_properties), tenant, instance, settings, compression
+        wiring.paths(tenant, switches),
+        connect(bootstrap, kafka_properties),
+        tenant,
+        instance,
+        settings,
+        compression,
     )
     result = {name: total(counters, name) for name in ("events_in", "windows", "hops", "flows", "links")}
     result["unreadable"] = total(counters, "unreadable")

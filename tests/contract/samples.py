@@ -1,13 +1,13 @@
 """Records of every kind that travels packed or single, made from a seed, with nulls, escapes and extremes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from schemas import columns as c
-from schemas import merged, paths, records
+from schemas import imbalance, merged, paths, records
 from schemas.batch import Batch
 from schemas.codec import encode_batch, encode_record
 from schemas.draft import Draft, control
@@ -140,23 +140,45 @@ def merged_part(seed: int) -> bytes:
     return merged.write(merged.Merged(part.header, strings, data))
 
 
+def _random_rows(
+    table: Sequence[c.Column], rows: int, rng: np.random.Generator, strings: Strings
+) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for column in table:
+        if column.unit == "string":
+            wide: Any = np.array([strings.index(f"t{rng.integers(4)}") for _ in range(rows)])
+        elif column.dtype == "<f8":
+            wide = rng.random(rows)
+        elif column.dtype == "<u8":
+            wide = rng.integers(0, 2**63, rows).astype(np.uint64)
+        else:
+            wide = rng.integers(0, 100, rows)
+        data[column.name] = narrow(wide, np.dtype(column.dtype))[0]
+    return data
+
+
 def paths_record(seed: int) -> bytes:
     """Flows and links of a window."""
     rng, strings = np.random.default_rng(seed), Strings()
     data: dict[str, Any] = {}
-    for table, rows in ((paths.FLOWS, 3), (paths.PATH, 5), (paths.LINKS, 2)):
-        for column in table:
-            if column.unit == "string":
-                wide: Any = np.array([strings.index(f"t{rng.integers(4)}") for _ in range(rows)])
-            elif column.dtype == "<f8":
-                wide = rng.random(rows)
-            elif column.dtype == "<u8":
-                wide = rng.integers(0, 2**63, rows).astype(np.uint64)
-            else:
-                wide = rng.integers(0, 100, rows)
-            data[column.name] = narrow(wide, np.dtype(column.dtype))[0]
+    for table, rows in zip(paths.RUNS, (3, 5, 2, 2, 1), strict=True):
+        data |= _random_rows(table, rows, rng, strings)
     data["flow_path_first"], data["flow_path_count"] = np.array([0, 2, 5], "<u4"), np.array([2, 3, 0], "<u4")
     return paths.write(paths.Paths("default", "job", 0, 100, strings.table, data))
+
+
+def imbalance_record(seed: int) -> bytes:
+    """How evenly the flows of a window spread."""
+    rng, strings = np.random.default_rng(seed), Strings()
+    data: dict[str, Any] = {}
+    for table, rows in zip(imbalance.RUNS, (3, 5, 2, 4, 1, 1), strict=True):
+        data |= _random_rows(table, rows, rng, strings)
+    data["imb_member_first"], data["imb_member_count"] = (
+        np.array([0, 2, 5], "<u4"),
+        np.array([2, 3, 0], "<u4"),
+    )
+    data["hot_loss_first"], data["hot_loss_count"] = np.array([0, 4], "<u4"), np.array([4, 0], "<u4")
+    return imbalance.write(imbalance.Imbalance("default", "job", 0, 100, strings.table, data))
 
 
 def single(name: str, seed: int) -> bytes:

@@ -8,7 +8,7 @@ import fastavro
 import numpy as np
 import pytest
 
-from schemas import build, codec, flat, merged, paths
+from schemas import build, codec, flat, imbalance, merged, paths
 from schemas import columns as c
 from schemas.batch import SCHEMAS
 from schemas.errors import MalformedInput, UnknownSchema
@@ -87,6 +87,7 @@ def test_merged_and_paths_of_an_older_writer(monkeypatch: pytest.MonkeyPatch) ->
             codec.decode_merged,
         ),
         (samples.paths_record(1), paths.SCHEMA, {"flow_latency_ns", "link_coverage"}, codec.decode_paths),
+        (samples.imbalance_record(1), imbalance.SCHEMA, {"imb_verdict", "job_loss_max"}, codec.decode_paths),
     ):
         older = _older(schema, lacking)
         header, data = flat.decode(schema.layout, payload)

@@ -27,9 +27,10 @@ KINDS: dict[str, tuple[Callable[[int], bytes], Decode]] = {
     **{family: (partial(samples.batch, family), codec.decode_batch) for family in c.FAMILIES},
     "merged": (samples.merged_part, codec.decode_merged),
     "paths": (samples.paths_record, codec.decode_paths),
+    "imbalance": (samples.imbalance_record, codec.decode_paths),
     **{name: (partial(samples.single, name), codec.decode_record) for name in records.TYPES},
 }
-FLAT = [*c.FAMILIES, "merged", "paths"]
+FLAT = [*c.FAMILIES, "merged", "paths", "imbalance"]
 every = pytest.mark.parametrize("kind", KINDS)
 some = settings(max_examples=25, deadline=None, derandomize=True)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from streams.paths import null
+from streams.paths.chance import Effort
 from streams.paths.demand import all_to_all, expert_groups, redrawn, ring, roce
 from streams.paths.fabric import Fabric
 from streams.paths.hashing import FIELD_SETS, HashModel
@@ -37,7 +38,7 @@ def layer(
 ) -> LayerSpread:
     found = layer_spread(
         fabric.groups, by_hash(fabric, flows, model), fabric.groups.layers.index(name), flows.bytes,  # type: ignore
-        flows.units(FIELDS), fabric.links.capacity_bps, np.random.default_rng(seed), draws,  # type: ignore
+        flows.units(FIELDS), fabric.links.capacity_bps, np.random.default_rng(seed), Effort(draws),  # type: ignore
     )  # fmt: skip
     assert found is not None
     return found

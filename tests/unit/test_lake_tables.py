@@ -41,6 +41,13 @@ CONTRACT = {
     "flows": "flow_id src dst src_port dst_port protocol job rank_src rank_dst bytes path "
     "path_source agreement valid_from_ns valid_to_ns",
     "links": "layer link window_start_ns flows bytes capacity_bps utilisation coverage",
+    "imbalance": "scope window_start_ns layer switch measure groups links flows bytes fim_routing fim_layer "
+    "fim_null z p max_over_mean jain cov verdict coverage members",
+    "hotspots": "scope window_start_ns kind link layer losses",
+    "job_losses": "scope window_start_ns job flows bytes mean_loss",
+    "polarisation": "scope window_start_ns layer_from layer_to z p",
+    "switches": "scope window_start_ns node ns_per_tick unit_source latency_ns_per_tick implausible",
+    "switch_offsets": "scope window_start_ns node neighbour status offset_ns bound_ns",
     "findings": "scope finding_id class component_kind component state confidence onset_ns "
     "window_start_ns evidence",
     "incidents": "incident_id scope class component_kind component confidence onset_ns detected_ns "
