@@ -10,8 +10,8 @@ The steps, each a function of arrays:
 5. each row that leaves gets its binding cause: the greatest repaired cause of either of its points.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from streams.kernels.relax import relax
 from streams.kernels.repair import forward
 
 Array = NDArray[Any]
+Slots = NDArray[np.int32]
 
 
 @dataclass(eq=False)
@@ -83,11 +84,20 @@ def release(
     clocks: ClockBook,
     groups: GroupNames,
     settings: MergeSettings,
+    applied: Callable[[Slots], Slots],
 ) -> Released:
-    """Work out window [start_ns, end_ns). `past` becomes, in place, what is pending afterwards."""
+    """Work out window [start_ns, end_ns). `past` becomes, in place, what is pending afterwards.
+
+    `applied` gives the clock slots that hold, by the slots that batches stated: where rows lie stays, their bounds
+    follow.
+    """
     window = gather(parts, sources)
+    window = replace(window, clock=applied(window.clock))
     own = own_endpoints(window, groups)
     ahead = ahead_endpoints(ahead_parts, groups, end_ns) if ahead_parts else None
+    for side in (own, ahead):
+        if side is not None:
+            side["clock"] = applied(side["clock"])
     oldest_ns = start_ns - settings.edge_ttl_ns
     found = e.match_endpoints(all_endpoints(own, ahead, take_touched(past, own, oldest_ns)))
     ends = found.ends
