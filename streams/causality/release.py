@@ -10,7 +10,7 @@ The steps, each a function of arrays:
 5. each row that leaves gets its binding cause: the greatest repaired cause of either of its points.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from streams.causality import edges as e
 from streams.causality.gather import GroupNames, Window, endpoints, gather
 from streams.causality.intake import Part
 from streams.causality.outgoing import SEQ_BITS, Edges, all_endpoints, take_out, take_touched
+from streams.causality.samples import Apply
 from streams.causality.settings import MergeSettings
 from streams.causality.sources import DEVICE_ROWS, Sources
 from streams.clock.book import ClockBook
@@ -32,7 +33,6 @@ from streams.kernels.relax import relax
 from streams.kernels.repair import forward
 
 Array = NDArray[Any]
-Slots = NDArray[np.int32]
 
 
 @dataclass(eq=False)
@@ -84,20 +84,20 @@ def release(
     clocks: ClockBook,
     groups: GroupNames,
     settings: MergeSettings,
-    applied: Callable[[Slots], Slots],
+    apply: Apply,
 ) -> Released:
     """Work out window [start_ns, end_ns). `past` becomes, in place, what is pending afterwards.
 
-    `applied` gives the clock slots that hold, by the slots that batches stated: where rows lie stays, their bounds
-    follow.
+    `apply` gives the clock slots that hold, by the slots that batches stated: where rows lie stays, their bounds
+    follow. Rows that wait in later windows are judged by what is known now.
     """
     window = gather(parts, sources)
-    window = replace(window, clock=applied(window.clock))
+    window = replace(window, clock=apply(window.clock, window.time_ns))
     own = own_endpoints(window, groups)
     ahead = ahead_endpoints(ahead_parts, groups, end_ns) if ahead_parts else None
     for side in (own, ahead):
         if side is not None:
-            side["clock"] = applied(side["clock"])
+            side["clock"] = apply(side["clock"], side["begin_ns"])
     oldest_ns = start_ns - settings.edge_ttl_ns
     found = e.match_endpoints(all_endpoints(own, ahead, take_touched(past, own, oldest_ns)))
     ends = found.ends

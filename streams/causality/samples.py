@@ -6,47 +6,92 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.causality.intake import Part
+from streams.causality.intake import Chunk, Part
+from streams.clock.apply import applied
 from streams.clock.book import ClockBook
+from streams.clock.known import Told
 from streams.clock.states import Rows, States
 
+I64 = NDArray[np.int64]
 Slots = NDArray[np.int32]
+Apply = Callable[[Slots, I64], Slots]
 FAMILY = "clock"
 WHOLE = ("offset_ns", "delay_ns", "error_ns")
 
 
 def judge(
-    parts: Sequence[Part], states: States, clocks: ClockBook, end_ns: int, count: Callable[..., None]
-) -> Callable[[Slots], Slots]:
-    """Take up the samples of a window that is about to leave; gives what applies a clock's state as of its end."""
-    samples = samples_of(parts, clocks)
-    if samples is not None:
-        states.feed(samples)
-        count("clock_epochs", states.epochs)
-        states.epochs = 0
+    parts: Sequence[Part],
+    states: States,
+    clocks: ClockBook,
+    start_ns: int,
+    end_ns: int,
+    count: Callable[..., None],
+) -> Apply:
+    """Take up what the rows of a window that is about to leave say of clocks; gives what applies that to stamps, by
+    slot as stated and time (TAI)."""
+    told = told_of(parts, clocks)
+    samples = samples_of(parts, clocks, start_ns)
+    if samples is not None or told or len(states):
+        states.feed(samples, told)
+    _epochs(states, count)
 
-    def applied(slots: Slots) -> Slots:
-        made, counts = clocks.applied(slots, states, end_ns)
+    def apply(slots: Slots, time_ns: I64) -> Slots:
+        made, counts = applied(clocks, slots, time_ns, states, end_ns)
         for name, number in counts.items():
             count(name, number)
         return made
 
-    return applied
+    return apply
 
 
-def samples_of(parts: Sequence[Part], clocks: ClockBook) -> Rows | None:
+def late(
+    chunk: Chunk, rows: I64, time_ns: I64, states: States, clocks: ClockBook, count: Callable[..., None]
+) -> None:
+    """Rows of a batch that are too late for their window. A step that they tell is none the less one."""
+    if chunk.batch.family == FAMILY:
+        slots = chunk.clock_of[chunk.batch.data["source"][rows]]
+        states.late(_rows(chunk, rows, time_ns[rows], clocks["quantum_ns"][slots]))
+        _epochs(states, count)
+
+
+def _epochs(states: States, count: Callable[..., None]) -> None:
+    if states.epochs:
+        count("clock_epochs", states.epochs)
+        states.epochs = 0
+
+
+def told_of(parts: Sequence[Part], clocks: ClockBook) -> list[Told]:
+    """Where rows of a window are stated to be of a later epoch of their clock, or of one that it hangs on."""
+    counted = clocks.counted
+    if not counted:
+        return []
+    first: dict[tuple[str, int], int] = {}
+    for part in parts:
+        if part.loose:
+            continue
+        slots = part.chunk.clock_of[part.chunk.batch.data["source"][part.rows]]
+        for slot in np.unique(slots).tolist():
+            for node in counted.get(slot, ()):
+                at = int(part.time_ns[slots == slot].min())
+                first[node] = min(at, first.get(node, at))
+    return [Told(at, name, epoch) for (name, epoch), at in first.items()]
+
+
+def samples_of(parts: Sequence[Part], clocks: ClockBook, start_ns: int) -> Rows | None:
     """The window's clock rows in order of time (then of arrival); None without any.
 
-    Rows whose own stamp has no place in TAI, or that were set apart, say when they came and not when they held.
+    Rows whose own stamp has no place in TAI, or that were set apart, say when they came and not when they held. Those
+    from before the window were taken up with their own, or come from a clock that went back.
     """
     found = []
     for part in parts:
         if part.chunk.batch.family != FAMILY or part.loose:
             continue
         slots = part.chunk.clock_of[part.chunk.batch.data["source"][part.rows]]
-        rows = np.flatnonzero(clocks.map_of(slots)[3])
-        if len(rows):
-            found.append(_rows(part, rows, clocks["quantum_ns"][slots[rows]]))
+        at = np.flatnonzero(clocks.map_of(slots)[3] & (part.time_ns >= start_ns))
+        if len(at):
+            quantum_ns = clocks["quantum_ns"][slots[at]]
+            found.append(_rows(part.chunk, part.rows[at].astype(np.int64), part.time_ns[at], quantum_ns))
     if not found:
         return None
     time_ns = np.concatenate([rows.time_ns for rows in found])
@@ -62,14 +107,14 @@ def samples_of(parts: Sequence[Part], clocks: ClockBook) -> Rows | None:
     return Rows(**columns)
 
 
-def _rows(part: Part, at: NDArray[np.int64], quantum_ns: NDArray[np.int64]) -> Rows:
-    batch, rows = part.chunk.batch, part.rows[at]
+def _rows(chunk: Chunk, rows: I64, time_ns: I64, quantum_ns: I64) -> Rows:
+    batch = chunk.batch
 
     def text(name: str) -> list[str | None]:
         return [batch.text(index) for index in batch.column(name)[rows].tolist()]
 
     return Rows(
-        time_ns=part.time_ns[at],
+        time_ns=time_ns,
         quantum_ns=quantum_ns,
         clock=text("entity"),
         parent=text("parent"),

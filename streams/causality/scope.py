@@ -20,7 +20,7 @@ from streams.causality.intake import Chunk, late_records
 from streams.causality.outgoing import Edges, give_up
 from streams.causality.placing import check_times, place, watermarks
 from streams.causality.release import Released, release
-from streams.causality.samples import judge
+from streams.causality.samples import judge, late
 from streams.causality.settings import MergeSettings
 from streams.causality.sources import LEAST, Sources, new_rows
 from streams.causality.tables import Tables
@@ -117,6 +117,7 @@ class Scope:
             too_late = (time_ns[rows] < self.released_to) & placed
             if too_late.any():
                 out = self._late(batch, rows[too_late], "late")
+                late(chunk, rows[too_late], time_ns, self.states, self.clocks, self.count)
                 rows = rows[~too_late]
         self.held.hold(chunk, rows, seq, time_ns, self._windows(chunk, rows, time_ns), loose=False)
         if len(loose):
@@ -244,9 +245,9 @@ class Scope:
         start, end = window * length, (window + 1) * length
         parts, version = self.held.take(window)
         ahead = self.held.after(window, window + self._lookahead())
-        applied = judge(parts, self.states, self.clocks, end, self.count)
+        apply = judge(parts, self.states, self.clocks, start, end, self.count)
         done = release(
-            parts, ahead, self.past, start, end, self.sources, self.clocks, self.groups, self.settings, applied
+            parts, ahead, self.past, start, end, self.sources, self.clocks, self.groups, self.settings, apply
         )  # fmt: skip
         stays = np.empty(len(done.leaves), np.bool_)
         stays[done.window.gathered] = ~done.leaves
