@@ -50,7 +50,7 @@ def late(
     """Rows of a batch that are too late for their window. A step that they tell is none the less one."""
     if chunk.batch.family == FAMILY:
         slots = chunk.clock_of[chunk.batch.data["source"][rows]]
-        states.late(_rows(chunk, rows, time_ns[rows], clocks["quantum_ns"][slots]))
+        states.late(_rows(chunk, rows, time_ns[rows], slots, clocks))
         _epochs(states, count)
 
 
@@ -78,24 +78,24 @@ def told_of(parts: Sequence[Part], clocks: ClockBook) -> list[Told]:
 
 
 def samples_of(parts: Sequence[Part], clocks: ClockBook, start_ns: int) -> Rows | None:
-    """The window's clock rows in order of time (then of arrival); None without any.
+    """The window's clock rows; None without any. In order of time, but each source in its own order: where a clock
+    went back, what was logged later has the lesser stamp.
 
     Rows whose own stamp has no place in TAI, or that were set apart, say when they came and not when they held. Those
     from before the window were taken up with their own, or come from a clock that went back.
     """
-    found = []
+    found, sources = [], []
     for part in parts:
         if part.chunk.batch.family != FAMILY or part.loose:
             continue
         slots = part.chunk.clock_of[part.chunk.batch.data["source"][part.rows]]
         at = np.flatnonzero(clocks.map_of(slots)[3] & (part.time_ns >= start_ns))
         if len(at):
-            quantum_ns = clocks["quantum_ns"][slots[at]]
-            found.append(_rows(part.chunk, part.rows[at].astype(np.int64), part.time_ns[at], quantum_ns))
+            sources.append(part.source[at])
+            found.append(_rows(part.chunk, part.rows[at], part.time_ns[at], slots[at], clocks))
     if not found:
         return None
-    time_ns = np.concatenate([rows.time_ns for rows in found])
-    order = np.argsort(time_ns, kind="stable")
+    order = _in_order(np.concatenate([rows.time_ns for rows in found]), np.concatenate(sources))
     columns: dict[str, Any] = {}
     for name in Rows._fields:
         values = [getattr(rows, name) for rows in found]
@@ -107,16 +107,31 @@ def samples_of(parts: Sequence[Part], clocks: ClockBook, start_ns: int) -> Rows 
     return Rows(**columns)
 
 
-def _rows(chunk: Chunk, rows: I64, time_ns: I64, quantum_ns: I64) -> Rows:
+def _in_order(time_ns: I64, source: NDArray[np.int32]) -> I64:
+    """Places by time and then arrival; a row counts as no earlier than those before it of its source."""
+    latest = time_ns.copy()
+    for number in np.unique(source).tolist():
+        mine = source == number
+        latest[mine] = np.maximum.accumulate(time_ns[mine])
+    return np.argsort(latest, kind="stable")
+
+
+def _rows(chunk: Chunk, rows: NDArray[Any], time_ns: I64, slots: Slots, clocks: ClockBook) -> Rows:
     batch = chunk.batch
 
     def text(name: str) -> list[str | None]:
         return [batch.text(index) for index in batch.column(name)[rows].tolist()]
 
+    clock = text("entity")
+    stated = [
+        dict(clocks.counted.get(slot, ())).get(name or "", 0)
+        for slot, name in zip(slots.tolist(), clock, strict=True)
+    ]
     return Rows(
         time_ns=time_ns,
-        quantum_ns=quantum_ns,
-        clock=text("entity"),
+        quantum_ns=clocks["quantum_ns"][slots],
+        stated=np.array(stated, np.int64),
+        clock=clock,
         parent=text("parent"),
         form=text("name"),
         text=text("text"),

@@ -23,9 +23,11 @@ class Told(NamedTuple):
 
 
 class Before(NamedTuple):
-    """A clock as it was up to the last sample before a new epoch, for the window that is judged now."""
+    """A clock as it was up to the last sample before a new epoch, for the window that is judged now. `last_ns`: no
+    stamp of the new epoch is known to lie before it."""
 
     until_ns: int
+    last_ns: int
     epoch: int
     stated: int
     relations: Mapping[str, Relation]
@@ -41,12 +43,23 @@ class Clock:
     epoch: int = 0  # steps, jumps and resets so far
     why: str = ""  # of the last of them
     stated: int = 0  # epoch of the clock that statements last counted
-    since_ns: int = NEVER  # stamps from then on are of this epoch
+    stated_ns: int = NEVER  # and since when
+    told_ns: int = NEVER  # when the last of them was over
+    since_ns: int = (
+        NEVER  # stamps from then on are of this epoch: later than that by as much as the clock went back
+    )
     restated: bool = False  # the last new epoch was told by a statement, which then holds in it
 
     def all_are(self, status: Status) -> bool:
         """Whether this status was told of all relations, be it none."""
         return all(one.status == status for one in self.relations.values())
+
+    def went_back(self, back_ns: int) -> None:
+        """Stamps of as long before and after the last new epoch may be of either."""
+        self.since_ns = max(self.since_ns, self.told_ns + back_ns)
+        if self.before is not None:
+            until = min(self.before.until_ns, self.before.last_ns - back_ns)
+            self.before = self.before._replace(until_ns=until)
 
     def relation(self, parent: str) -> Relation:
         """That with a parent, new if need be; the one with the oldest samples makes place."""

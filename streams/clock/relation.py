@@ -106,14 +106,19 @@ class Relation:
     change_sum: float = 0.0
     change_most: float = 0.0
     version: int = 0
+    left: int = 0  # greatest offset by the last sample of the epoch before, and its time
+    left_ns: int = NEVER
 
     def restart(self) -> None:
         """Forget all samples: they are of another epoch."""
         version, status = self.version + 1, self.status
+        left = (self.left, self.left_ns)
+        if self.as_of_ns != NEVER:
+            left = self.offset + self.error, self.as_of_ns
         fresh = Relation()
         for one in fields(Relation):
             setattr(self, one.name, getattr(fresh, one.name))
-        self.version, self.status = version, status
+        self.version, self.status, (self.left, self.left_ns) = version, status, left
 
     def tell(self, status: Status) -> None:
         """Take what a daemon says of its own state."""
@@ -149,6 +154,13 @@ class Relation:
             return None
         gone = low - most if low > most else high - least
         return f"moved by {gone} ns, more than a drift of {declared.drift_ppb / 1e3:g} ppm can"
+
+    def back_ns(self, sample: Sample, declared: Declared) -> int:
+        """By how much the clock may have gone back, if a sample is the first of an epoch; 0 if it can't have."""
+        if self.as_of_ns != NEVER or self.left_ns == NEVER:
+            return 0
+        drift = math.ceil(declared.drift_ppb * 1e-9 * abs(sample.time_ns - self.left_ns))
+        return max(0, self.left + drift - sample.offset_ns + sample.error_ns)
 
     def _narrow(self, sample: Sample, declared: Declared) -> None:
         low, high = sample.offset_ns - sample.error_ns, sample.offset_ns + sample.error_ns

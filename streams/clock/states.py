@@ -39,15 +39,21 @@ from streams.clock.relation import NEVER, Declared, Measured, Relation, Sample
 I64 = NDArray[np.int64]
 CLOCKS_MAX: Final = 20_000
 WHY_MAX: Final = 200  # characters of what a row told
+BACK_NS_MAX: Final = 20 * NS  # what is set back by more is not among the sources that hold a window
 ERROR_NS_MAX: Final = 2**52  # 52 days: a sample that is further off, or less sure, is none
 _SAMPLES: Final = (Kind.SERVO, Kind.MEASUREMENT, Kind.TRACKING)
 
 
 class Rows(NamedTuple):
-    """Rows of the clock family in order of time, all of one length; None, NULL_I64, NaN and 255 are unknown."""
+    """Rows of the clock family in order of time, all of one length; None, NULL_I64, NaN and 255 are unknown.
+
+    `stated`: the epoch that the statement under which a row was stamped counts of the clock that the row is about; 0 if
+    it counts none.
+    """
 
     time_ns: I64  # TAI
     quantum_ns: I64  # of the stamp: the row is of some moment in [time_ns, time_ns + quantum_ns)
+    stated: I64
     clock: Sequence[str | None]
     parent: Sequence[str | None]
     form: Sequence[str | None]
@@ -72,7 +78,7 @@ class States:
         return len(self._clocks)
 
     def feed(self, rows: Rows | None, told: Sequence[Told] = ()) -> None:
-        """Take the rows and statements of the next window, in order of time."""
+        """Take the rows and statements of the next window: rows in order of time as far as each source keeps it."""
         for clock in self._clocks.values():
             clock.before = None
         waiting = sorted(told, reverse=True)
@@ -104,7 +110,7 @@ class States:
             why = f"its statement counts epoch {told.epoch}"
             self._break(clock, told.time_ns - 1, told.time_ns, why, late=False)
             clock.restated = True
-        clock.stated = told.epoch
+        clock.stated, clock.stated_ns = told.epoch, told.time_ns
 
     def _break(self, clock: Clock, last_ns: int, since_ns: int, why: str, late: bool) -> None:
         """Begin a new epoch, in which nothing of before holds. It began after `last_ns`, and by `since_ns` for sure."""
@@ -114,11 +120,15 @@ class States:
             }
             until = max((one.as_of_ns for one in known.values()), default=last_ns)
             kept = {parent: one.copy() for parent, one in known.items()}
-            clock.before = Before(until, clock.epoch, clock.stated, kept)
+            clock.before = Before(until, last_ns, clock.epoch, clock.stated, kept)
+        elif clock.before is not None and last_ns < clock.before.last_ns:
+            clock.before = clock.before._replace(
+                until_ns=min(clock.before.until_ns, last_ns), last_ns=last_ns
+            )
         for one in clock.relations.values():
             one.restart()
         clock.epoch, clock.why = clock.epoch + 1, why[:WHY_MAX]
-        clock.since_ns, clock.restated = max(clock.since_ns, since_ns), False
+        clock.told_ns, clock.since_ns, clock.restated = since_ns, max(clock.since_ns, since_ns), False
         self.epochs += 1
 
     def _row(self, rows: Rows, k: int, late: bool) -> None:
@@ -177,9 +187,9 @@ class States:
         offset, freq = int(rows.offset_ns[k]), float(rows.freq_ppb[k])
         if max(abs(offset), half, root, doubt) > ERROR_NS_MAX:
             return
-        clock = self._clock(name)
-        if clock is None:
-            return
+        clock, at = self._clock(name), int(rows.time_ns[k])
+        if clock is None or (rows.stated[k] < clock.stated and at < clock.stated_ns + BACK_NS_MAX):
+            return  # it may be of the epoch before, by a clock that went back
         relation = clock.relation(parent)
         if not hard and relation.hard_ns != NEVER:
             return  # another view of an error that is bracketed already
@@ -187,12 +197,15 @@ class States:
             status = Status.LOCKED  # an exchange with a source that is followed, and no word of its state
         if status is not None:
             relation.tell(status)
-        at, freq_known = int(rows.time_ns[k]), math.isfinite(freq) and abs(freq) < 1e12
+        freq_known = math.isfinite(freq) and abs(freq) < 1e12
         locked = status is None or status == Status.LOCKED
         sample = Sample(at, offset, half, hard, locked, root, freq if freq_known else None, doubt)
         why = relation.contradicted(sample, self.declared)
         if why is not None:
-            self._break(clock, relation.as_of_ns, at + doubt, why, late=False)
+            self._break(clock, min(relation.as_of_ns, at - 1), at + doubt, why, late=False)
+        back = relation.back_ns(sample, self.declared)
+        if back:
+            clock.went_back(back)
         relation.take(sample, self.declared)
 
     def look(self, name: str, stated: int, at_ns: int, now_ns: int) -> Look | None:

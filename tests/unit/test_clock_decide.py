@@ -156,9 +156,10 @@ def test_a_statement_of_a_new_epoch_ends_what_was_measured() -> None:
     states.feed(None, [Told(T0 + NS, "h/CLOCK_REALTIME", 1)])
     held, _ = judged(book, stated, states, T0 + NS)
     assert [str(book.rows[slot][0][-1])[:8] for slot in held] == ["kernel: ", "kernel: "]
-    states.feed(rows(ntp(0, 200) | {"time_ns": T0 + 2 * NS}))
-    held, _ = judged(book, stated, states, T0 + 2 * NS)
+    states.feed(rows(ntp(0, 200, time_ns=T0 + 2 * NS), ntp(0, 400, time_ns=T0 + 3 * NS, stated=1)))
+    held, _ = judged(book, stated, states, T0 + 3 * NS)
     assert [str(book.rows[slot][0][-1])[:8] for slot in held] == ["kernel: ", "measured"]
+    assert book.rows[held[1]][0][11] == 200  # by the sample that is of this epoch for sure
     assert [book.rows[slot][0][1] for slot in held] == [0 | 1 << 16, 1 | 1 << 16]
 
 
