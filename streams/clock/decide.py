@@ -58,10 +58,10 @@ def decide(chain: Chain, line: Line | None, moment: Moment) -> Decided | None:
     if done == chain:
         return None
     done = Chain(done.rows, done.steps[:HOPS_MAX], done.nodes[: HOPS_MAX + 1])
-    first = done.steps[0]
-    if line is not None and first.bound_ns != UNKNOWN and not line[2]:
-        # Any moment may be the reference; the one at which the bound was found keeps it tight.
-        line = (first.as_of_ns - line[1] + line[0], first.as_of_ns, 0.0)
+    if line is not None and not line[2]:
+        # Any moment may be the reference; the one at which a bound that grows was found keeps it tight.
+        at = next((one.as_of_ns for one in done.steps if one.bound_ns != UNKNOWN and one.growth_ppb), line[1])
+        line = (at - line[1] + line[0], at, 0.0)
     return Decided(done, line, len(widened), not (widened or lost))
 
 

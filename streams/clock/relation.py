@@ -165,12 +165,12 @@ class Relation:
     def _narrow(self, sample: Sample, declared: Declared) -> None:
         low, high = sample.offset_ns - sample.error_ns, sample.offset_ns + sample.error_ns
         now = sample.time_ns
-        least, most = self.interval(now, declared) if self.hard_ns != NEVER else (low, high)
-        self.hard_ns = now
-        if low >= least:
+        drift = declared.drift_ppb * 1e-9
+        if self.hard_ns == NEVER or low >= self.low - drift * (now - self.low_ns):
             self.low, self.low_ns = low, now
-        if high <= most:
+        if self.hard_ns == NEVER or high <= self.high + drift * (now - self.high_ns):
             self.high, self.high_ns = high, now
+        self.hard_ns = now
 
     def interval(self, at_ns: int, declared: Declared) -> tuple[int, int]:
         """(least, greatest) offset possible at a time by the hard samples of this epoch, of which there are some."""
