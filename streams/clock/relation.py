@@ -141,7 +141,7 @@ class Relation:
 
     def contradicted(self, sample: Sample, declared: Declared) -> str | None:
         """Why a sample cannot be of the epoch so far; None if it can. The caller then begins a new one."""
-        if self.as_of_ns == NEVER or sample.time_ns < self.as_of_ns:
+        if self.as_of_ns == NEVER:
             return None
         jump = sample.offset_ns - self.offset
         if abs(jump) > WRAP_NS // 2 and abs(jump - round(jump / WRAP_NS) * WRAP_NS) < WRAP_SLACK_NS:

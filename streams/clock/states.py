@@ -216,35 +216,33 @@ class States:
             return None
         before = clock.before
         if before is not None and at_ns <= before.until_ns and stated in (before.stated, clock.stated):
-            found = self._best(before.relations, at_ns, now_ns)
-            return Look(before.epoch, found)
+            found, void = self._best(before.relations, at_ns, now_ns)
+            return Look(before.epoch, found, void_ns=void)
         if stated != clock.stated:
             return Look(clock.epoch)  # not the epoch that was measured
         if at_ns < clock.since_ns:
             return Look(clock.epoch, torn=True, why=clock.why)
-        found = self._best(clock.relations, at_ns, now_ns)
-        void = NEVER
-        if found is not None and found[2].bound_ns is None:
-            void, found = found[2].as_of_ns, None
+        found, void = self._best(clock.relations, at_ns, now_ns)
         return Look(clock.epoch, found, NEVER if clock.restated else clock.since_ns, void, why=clock.why)
 
     def _best(
         self, relations: Mapping[str, Relation], at_ns: int, now_ns: int
-    ) -> tuple[str, Relation, Measured] | None:
-        """The relation that says most: by assurance, then by width at the newest sample of all."""
-        found = None
+    ) -> tuple[tuple[str, Relation, Measured] | None, int]:
+        """(the relation that says most, by assurance, then by width at the newest sample of all; None where none says
+        anything, and then since when that is so: NEVER if it was never otherwise)."""
+        found, void = None, NEVER
         newest = max((one.as_of_ns for one in relations.values()), default=NEVER)
         for parent in sorted(relations):
             relation = relations[parent]
             state = relation.state(at_ns, now_ns, self.declared)
             if state.bound_ns is None:
-                rank = (1, 0, -state.as_of_ns)
-            else:
-                grown = math.ceil(state.growth_ppb * 1e-9 * (newest - state.as_of_ns))
-                rank = (0, -int(state.assurance), state.bound_ns + grown)
+                void = max(void, state.as_of_ns)
+                continue
+            grown = math.ceil(state.growth_ppb * 1e-9 * (newest - state.as_of_ns))
+            rank = (-int(state.assurance), state.bound_ns + grown)
             if found is None or rank < found[0]:
                 found = rank, (parent, relation, state)
-        return None if found is None else found[1]
+        return (None, void) if found is None else (found[1], NEVER)
 
     def lineage(self, name: str) -> Iterator[Clock]:
         """A clock that rows told something of, and those that it and they were measured against."""

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from schemas import columns as c
-from schemas.time import append_to_tai
+from schemas.time import TAI, append_to_tai
 from streams.causality.settings import MergeSettings
 from tests.naive.clocks import Chain, chain_of
 from tests.naive.log import Message, Post, Row, numbers
@@ -355,8 +355,11 @@ def _told(row: Row, chain: Chain, time_ns: int) -> Sample:
     name = row.entity or ""
     stated = next((clock.epoch for clock in chain.clocks if clock.clock_id == name), 0)
     quantum = chain.clocks[0].quantum_ns
+    parent = more["parent"]
+    if "/" not in parent and parent != TAI and not parent[0].isdigit():
+        parent = f"{name.rsplit('/', 1)[0]}/{parent}"  # a name that only this host gives
     if "servo" in more:
-        return Sample(time_ns, quantum, name, stated, more["parent"])
+        return Sample(time_ns, quantum, name, stated, parent)
     half = (more["delay_ns"] + 1) // 2
     root = max(0, more["error_ns"] - half)
-    return Sample(time_ns, quantum, name, stated, more["parent"], more["offset_ns"], half, root)
+    return Sample(time_ns, quantum, name, stated, parent, more["offset_ns"], half, root)

@@ -74,8 +74,13 @@ class Judged(Chain):
     ) -> None:
         super().__init__(chain.clocks, chain.leap_s)
         object.__setattr__(self, "own", (nodes, steps, at_most))
+        object.__setattr__(self, "stated", chain)
 
     own: tuple[list[tuple[str, int]], list[Any], Chain | None]
+    stated: Chain
+
+    def line(self, level: int = 0) -> tuple[int, int, float] | None:
+        return self.stated.line(level)
 
     @property
     def nodes(self) -> list[tuple[str, int]]:
@@ -180,6 +185,8 @@ class NaiveStates:
             least, most = self._interval(before, row.time_ns)
             if low > most or high < least:
                 self._break(clock, min(before[-1].time_ns, row.time_ns - 1), row.time_ns + doubt, late=False)
+            elif row.time_ns < before[-1].time_ns:
+                return
         now = clock.epochs[-1]
         if row.parent in clock.parents and row.parent not in now.samples:
             left, at = clock.parents[row.parent]

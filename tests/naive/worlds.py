@@ -303,7 +303,7 @@ class MeasuredWorld(World):
         stamp = thread.source.clock
         if self.chance(0.3):  # a log that does not count epochs, in coarse steps
             stamp = replace(stamp, epoch=0, quantum_ns=int(self.rng.choice([1, 100_000])))
-        source = Source(f"{publisher}/log", f"{publisher}/log", stamp, 5, ordered=self.chance(0.1))
+        source = Source(f"{publisher}/log", f"{publisher}/log", stamp, 5, ordered=publisher.endswith("1"))
         for _ in range(self.pick(0, 3)):
             of = threads[self.pick(0, len(threads) - 1)]
             name = str(
