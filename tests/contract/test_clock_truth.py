@@ -1,6 +1,8 @@
 """Bounds in `merged` against the truth: hosts whose clocks drift, are stepped and are measured, through the merge."""
 
+import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +41,7 @@ class Host:
 
     def offset(self, t: int) -> float:
         base = next(offset for at, offset in reversed(self.steps) if at <= t)
-        return base + self.rate * t + self.swing * np.sin(t / NS)
+        return base + self.rate * t + self.swing * math.sin(t / NS)
 
     def reading(self, t: int) -> int:
         return T0 + t + round(self.offset(t))
@@ -133,7 +135,7 @@ class World:
     def _line(self, log: Draft, host: Host, t: int, is_step: bool) -> None:
         source = self._source(host, "log", t, host.quantum_ns)
         stamp = host.reading(t) // host.quantum_ns * host.quantum_ns
-        common = {"entity": f"{host.name}/ptp0", "parent": "10.0.0.1"}
+        common: dict[str, Any] = {"entity": f"{host.name}/ptp0", "parent": "10.0.0.1"}
         if is_step:
             if host.tells:
                 log.row(source, stamp, kind=c.ClockKindOfRow.SERVO, name="phc2sys.servo", servo=1, **common)

@@ -89,7 +89,7 @@ class Judged(Chain):
     def step(self, level: int, t_ns: int) -> int | None:
         bound, growth, as_of, _, _ = self.own[1][level]
         if bound is None or not growth:
-            return bound
+            return None if bound is None else int(bound)
         return int(bound + math.ceil(growth * 1e-9 * abs(t_ns - as_of)))
 
     def sure(self, level: int) -> tuple[c.Assurance, float | None]:
