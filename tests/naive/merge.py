@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from schemas import columns as c
-from schemas.time import TAI, append_to_tai
+from schemas.time import append_to_tai
 from streams.causality.settings import MergeSettings
 from tests.naive.clocks import Chain, chain_of
-from tests.naive.log import Message, Post, Row, numbers
+from tests.naive.log import Message, Post, numbers
+from tests.naive.samples import judge, sample_of
 from tests.naive.states import NaiveStates
-from tests.naive.states import Row as Sample
 from tests.naive.window import DEVICE, Event, Out, Waiting, binding, conclude, groups_of, repair
 
 Key = tuple[str, int]  # source, incarnation
@@ -181,7 +181,9 @@ class NaiveMerge:
                 loose=False,
                 place=(self.offset, index),
                 ends=row.ends,
-                told=_told(row, chain, time_ns) if post.family == "clock" and time_ns is not None else None,
+                told=sample_of(row, chain, time_ns)
+                if post.family == "clock" and time_ns is not None
+                else None,
             )
             new.append((event, known))
         detached = self._detached(scope)
@@ -291,7 +293,7 @@ class NaiveMerge:
             event.order_end_ns = max(event.mapped(True), event.order_ns + event.length_ns)
         fresh = [Waiting(e, w, max(1, w.size)) for e in [*own, *ahead] for w in e.ends]
         groups = list(groups_of([*scope.pending, *fresh]).values())
-        self._judge(scope, own, ahead, start, end)
+        judge(scope.states, own, ahead, start, end)
         repair(own, groups, start, scope.tails)
         out = Out(
             start, end, late=scope.late, released_past=sum(past.values()), policy=scope.policies.pop(window)
@@ -314,27 +316,6 @@ class NaiveMerge:
         scope.past += past
         scope.out.append(out)
 
-    def _judge(self, scope: NaiveScope, own: list[Event], ahead: list[Event], start: int, end: int) -> None:
-        """Take up what the window's rows say of clocks, and judge the clocks of all rows by it."""
-        told: dict[tuple[str, int], int] = {}
-        latest: dict[Key, int] = {}
-        samples: list[tuple[int, int, Sample]] = []
-        for place, event in enumerate(own):
-            if event.loose:
-                continue
-            for clock in event.chain.clocks if event.chain is not None else ():
-                if clock.epoch:
-                    node = (clock.clock_id, clock.epoch)
-                    told[node] = min(event.time_ns, told.get(node, event.time_ns))
-            if event.told is not None and event.time_ns >= start:
-                at = latest[event.id[:2]] = max(event.time_ns, latest.get(event.id[:2], event.time_ns))
-                samples.append((at, place, event.told))
-        scope.states.feed([row for _, _, row in sorted(samples)], told)
-        for event in [*own, *ahead]:
-            event.held = None
-            if event.chain is not None:
-                event.held = scope.states.judge(event.chain, event.time_ns, end)
-
     def _close(self, scope: NaiveScope) -> None:
         start = scope.released_to or 0
         out = Out(start, start, late=scope.late, policy=self.policy)
@@ -347,19 +328,3 @@ class NaiveMerge:
         scope.closed = True
         scope.released_to = out.end_ns
         scope.progress.append((out.end_ns, True))
-
-
-def _told(row: Row, chain: Chain, time_ns: int) -> Sample:
-    """A row of the clock family: a step that a daemon tells, or an exchange."""
-    more = dict(row.more)
-    name = row.entity or ""
-    stated = next((clock.epoch for clock in chain.clocks if clock.clock_id == name), 0)
-    quantum = chain.clocks[0].quantum_ns
-    parent = more["parent"]
-    if "/" not in parent and parent != TAI and not parent[0].isdigit():
-        parent = f"{name.rsplit('/', 1)[0]}/{parent}"  # a name that only this host gives
-    if "servo" in more:
-        return Sample(time_ns, quantum, name, stated, parent)
-    half = (more["delay_ns"] + 1) // 2
-    root = max(0, more["error_ns"] - half)
-    return Sample(time_ns, quantum, name, stated, parent, more["offset_ns"], half, root)

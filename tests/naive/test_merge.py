@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from streams.causality import release
 from streams.causality.settings import MergeSettings
 from tests.naive.compare import by_merge, by_naive, run
+from tests.naive.measured_worlds import MeasuredWorld
 from tests.naive.window import Cyclic
-from tests.naive.worlds import MS, MeasuredWorld, World
+from tests.naive.worlds import MS, World
 
 
 def options(seed: int) -> MergeSettings:
