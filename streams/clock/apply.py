@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from streams.clock.book import ClockBook
 from streams.clock.decide import Chain, Moment, decide
-from streams.clock.statement import resolve
 from streams.clock.states import States
 
 Slots = NDArray[np.int32]
@@ -54,14 +53,14 @@ def applied(
 
 def _slot(book: ClockBook, slot: int, moment: Moment, counts: dict[str, int]) -> int:
     """What holds of a slot at a moment; worked out anew only where something changed."""
-    rows, leap = book.stated(slot)
+    rows = book.rows[slot]
     version = tuple(moment.states.version(str(row[0]), moment.at_ns, moment.now_ns) for row in rows)
     known = book.decisions.get(slot)
     if known is not None and known[0] == version:
         return known[1]
     found, made = None, slot
     if any(version):
-        line, steps, nodes = resolve(rows, leap)
+        line, steps, nodes = book.stated(slot)
         found = decide(Chain(rows, steps, nodes), line, moment)
     if found is not None:
         # What is known better of a clock makes its bound to TAI no wider than was stated.

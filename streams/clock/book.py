@@ -77,6 +77,7 @@ class ClockBook:
         self._known: dict[tuple[bytes, tuple[str, ...]], NDArray[np.int32]] = {}
         self._known_bytes = 0
         self._content: dict[int, tuple[str, int, str]] = {}
+        self._resolved: dict[int, tuple[Line | None, list[Step], list[tuple[str, int]]]] = {}
         self.decisions: dict[int, tuple[tuple[tuple[int, ...], ...], int]] = {}  # see streams.clock.apply
 
     def __len__(self) -> int:
@@ -188,9 +189,12 @@ class ClockBook:
         array["growth_ppb"][slot] = growth_sum
         return slot
 
-    def stated(self, slot: int) -> tuple[Statement, int]:
-        """What was stated of a slot's clock, and TAI - UTC at its stamps."""
-        return self.rows[slot], self._leaps[slot]
+    def stated(self, slot: int) -> tuple[Line | None, list[Step], list[tuple[str, int]]]:
+        """What was stated of a slot's clock, as `resolve` gives it; not to be changed."""
+        known = self._resolved.get(slot)
+        if known is None:
+            known = self._resolved[slot] = resolve(self.rows[slot], self._leaps[slot])
+        return known
 
     def total(self, slot: int) -> Total | None:
         """A slot's bound to TAI; None without one."""
@@ -294,6 +298,7 @@ class ClockBook:
         self._known_bytes = 0
         self._content.clear()
         self.decisions.clear()
+        self._resolved.clear()
 
     def content(self, slot: int) -> tuple[str, int, str]:
         """What sorts slots by what they say, not by when it was first said."""
