@@ -28,19 +28,29 @@ def applied(
     used = np.zeros(size + 1, np.bool_)
     used[slots] = True  # -1 is the last place
     to = np.append(np.arange(size, dtype=np.int32), np.int32(-1))
+    if book.changes != states.changes:
+        book.changes = states.changes
+        book.settled.clear()
     cut: list[tuple[int, list[int]]] = []
     cuts_of: dict[str, set[int]] = {}
     for slot in np.flatnonzero(used[:-1]).tolist():
+        held = book.settled.get(slot)
+        if held is not None and first >= held[0] and now_ns <= held[1]:
+            to[slot] = held[2]
+            continue
         cuts: set[int] = set()
-        for row in book.rows[slot]:
-            name = str(row[0])
+        names = [str(row[0]) for row in book.rows[slot]]
+        for name in names:
             if name not in cuts_of:
                 cuts_of[name] = {at for at in states.cuts(name) if first < at <= last}
             cuts |= cuts_of[name]
         if cuts:
             cut.append((slot, sorted(cuts)))
         else:
-            to[slot] = _slot(book, slot, Moment(states, first, now_ns), counts)
+            made = to[slot] = _slot(book, slot, Moment(states, first, now_ns), counts)
+            since, until = states.settled(names, now_ns)
+            if first >= since:
+                book.settled[slot] = since, until, made
     out: NDArray[Any] = to[slots]
     for slot, edges in cut:
         mine = np.flatnonzero(slots == slot)

@@ -78,6 +78,8 @@ class ClockBook:
         self._known_bytes = 0
         self._content: dict[int, tuple[str, int, str]] = {}
         self._resolved: dict[int, tuple[Line | None, list[Step], list[tuple[str, int]]]] = {}
+        self.settled: dict[int, tuple[int, int, int]] = {}  # for streams.clock.apply, like the next two
+        self.changes = -1
         self.decisions: dict[int, tuple[tuple[tuple[int, ...], ...], int]] = {}  # see streams.clock.apply
 
     def __len__(self) -> int:
@@ -299,6 +301,7 @@ class ClockBook:
         self._content.clear()
         self.decisions.clear()
         self._resolved.clear()
+        self.settled.clear()
 
     def content(self, slot: int) -> tuple[str, int, str]:
         """What sorts slots by what they say, not by when it was first said."""

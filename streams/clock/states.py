@@ -72,6 +72,7 @@ class States:
     def __init__(self, declared: Declared | None = None) -> None:
         self.declared = declared or Declared()
         self._clocks: dict[str, Clock] = {}
+        self.changes = 0  # goes up whenever an answer may be another than before
         self.epochs = 0  # new epochs that were begun since the last look
 
     def __len__(self) -> int:
@@ -79,8 +80,11 @@ class States:
 
     def feed(self, rows: Rows | None, told: Sequence[Told] = ()) -> None:
         """Take the rows and statements of the next window: rows in order of time as far as each source keeps it."""
-        for clock in self._clocks.values():
+        torn = [clock for clock in self._clocks.values() if clock.before is not None]
+        for clock in torn:
             clock.before = None
+        if torn or told or rows is not None:
+            self.changes += 1
         waiting = sorted(told, reverse=True)
         for k in range(0 if rows is None else len(rows.time_ns)):
             assert rows is not None
@@ -92,6 +96,7 @@ class States:
 
     def late(self, rows: Rows) -> None:
         """Rows that came too late for their window. What they measured is past; that a clock was stepped is not."""
+        self.changes += 1
         for k in range(len(rows.time_ns)):
             self._row(rows, k, late=True)
 
@@ -265,6 +270,16 @@ class States:
             if clock.before is not None:
                 out |= {clock.before.until_ns + 1, *(one.began_ns for one in clock.before.relations.values())}
         return out
+
+    def settled(self, names: Sequence[str], now_ns: int) -> tuple[int, int]:
+        """(stamp from which on, end of a window up to which) all that is said of clocks now stays as it is."""
+        since, until, void = NEVER, -NEVER, round(self.declared.void_after_s * NS)
+        for name in names:
+            since = max(since, *self.cuts(name), NEVER)
+            for clock in self.lineage(name):
+                ends = (one.as_of_ns + void for one in clock.relations.values())
+                until = min([until, *(end for end in ends if end >= now_ns)])
+        return since, until
 
     def version(self, name: str, at_ns: int, now_ns: int) -> tuple[int, ...]:
         """Changes whenever what `look` says of the clock or of its ancestors does, for a stamp at a time."""
