@@ -17,7 +17,7 @@ def rows(*entries: dict[str, Any]) -> Rows:
     plain: dict[str, Any] = {
         "clock": "h/CLOCK_REALTIME", "parent": "h/ptp:0", "form": "phc2sys.servo", "text": None,
         "kind": int(Kind.SERVO), "servo": 2, "offset_ns": 0, "delay_ns": 1000, "error_ns": None, "freq_ppb": None,
-        "quantum_ns": 1,
+        "quantum_ns": 1, "stated": 0,
     }  # fmt: skip
     full = [plain | {"time_ns": T0 + k * NS} | entry for k, entry in enumerate(entries)]
 
@@ -27,6 +27,7 @@ def rows(*entries: dict[str, Any]) -> Rows:
     return Rows(
         np.array(whole("time_ns", 0), np.int64),
         np.array(whole("quantum_ns", 0), np.int64),
+        np.array(whole("stated", 0), np.int64),
         [entry["clock"] for entry in full],
         [entry["parent"] for entry in full],
         [entry["form"] for entry in full],

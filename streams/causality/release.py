@@ -11,7 +11,7 @@ The steps, each a function of arrays:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from streams.causality import edges as e
 from streams.causality.gather import GroupNames, Window, endpoints, gather
 from streams.causality.intake import Part
 from streams.causality.outgoing import SEQ_BITS, Edges, all_endpoints, take_out, take_touched
+from streams.causality.samples import Apply
 from streams.causality.settings import MergeSettings
 from streams.causality.sources import DEVICE_ROWS, Sources
 from streams.clock.book import ClockBook
@@ -83,11 +84,20 @@ def release(
     clocks: ClockBook,
     groups: GroupNames,
     settings: MergeSettings,
+    apply: Apply,
 ) -> Released:
-    """Work out window [start_ns, end_ns). `past` becomes, in place, what is pending afterwards."""
+    """Work out window [start_ns, end_ns). `past` becomes, in place, what is pending afterwards.
+
+    `apply` gives the clock slots that hold, by the slots that batches stated: where rows lie stays, their bounds
+    follow. Rows that wait in later windows are judged by what is known now.
+    """
     window = gather(parts, sources)
+    window = replace(window, clock=apply(window.clock, window.time_ns))
     own = own_endpoints(window, groups)
     ahead = ahead_endpoints(ahead_parts, groups, end_ns) if ahead_parts else None
+    for side in (own, ahead):
+        if side is not None:
+            side["clock"] = apply(side["clock"], side["begin_ns"])
     oldest_ns = start_ns - settings.edge_ttl_ns
     found = e.match_endpoints(all_endpoints(own, ahead, take_touched(past, own, oldest_ns)))
     ends = found.ends

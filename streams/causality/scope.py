@@ -20,10 +20,12 @@ from streams.causality.intake import Chunk, late_records
 from streams.causality.outgoing import Edges, give_up
 from streams.causality.placing import check_times, place, watermarks
 from streams.causality.release import Released, release
+from streams.causality.samples import judge, late
 from streams.causality.settings import MergeSettings
 from streams.causality.sources import LEAST, Sources, new_rows
 from streams.causality.tables import Tables
 from streams.clock.book import ClockBook
+from streams.clock.states import States
 from streams.kernels.rows import raise_windows
 
 STRINGS_MAX = 200_000  # texts kept before those no longer used are forgotten
@@ -42,6 +44,7 @@ class Scope:
         self.held = Held(budget)
         self.sources = Sources()
         self.clocks = ClockBook()
+        self.states = States(settings.declared)
         self.strings = Strings()
         self.groups = GroupNames(self.strings)
         self.tables = Tables(self.sources, self.clocks, self.strings)
@@ -114,6 +117,7 @@ class Scope:
             too_late = (time_ns[rows] < self.released_to) & placed
             if too_late.any():
                 out = self._late(batch, rows[too_late], "late")
+                late(chunk, rows[too_late], time_ns, self.states, self.clocks, self.count)
                 rows = rows[~too_late]
         self.held.hold(chunk, rows, seq, time_ns, self._windows(chunk, rows, time_ns), loose=False)
         if len(loose):
@@ -241,9 +245,10 @@ class Scope:
         start, end = window * length, (window + 1) * length
         parts, version = self.held.take(window)
         ahead = self.held.after(window, window + self._lookahead())
+        apply = judge(parts, self.states, self.clocks, start, end, self.count)
         done = release(
-            parts, ahead, self.past, start, end, self.sources, self.clocks, self.groups, self.settings
-        )
+            parts, ahead, self.past, start, end, self.sources, self.clocks, self.groups, self.settings, apply
+        )  # fmt: skip
         stays = np.empty(len(done.leaves), np.bool_)
         stays[done.window.gathered] = ~done.leaves
         for k, part in enumerate(parts):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from schemas.errors import Usage
+from streams.clock.relation import Declared
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -23,6 +24,8 @@ class MergeSettings:
     rows_held_max: int = 4_000_000  # by all scopes of a partition; the scope that holds most gives way
     pending_max: int = 4_000_000  # endpoints waiting in one scope
     epsilon_max: float = 1e-6  # statistical bounds that fail more often than this prove nothing
+    clock_drift_ppb: float = 50_000.0  # declared greatest rate of any clock against what it was measured by
+    clock_void_after_s: float = 1_000.0  # a measured state without a newer sample is unknown after that
     part_bytes_max: int = 480 * 1024
 
     def __post_init__(self) -> None:
@@ -31,5 +34,11 @@ class MergeSettings:
         for name in ("join_grace_ms", "idle_after_ms", "skew_max_ns", "bound_cap_ns", "edge_ttl_ns"):
             if getattr(self, name) < 0:
                 raise Usage(f"{name} is negative")
+        _ = self.declared
         if self.rows_held_max < 1 or self.pending_max < 1:
             raise Usage("rows_held_max and pending_max must allow at least one row")
+
+    @property
+    def declared(self) -> Declared:
+        """What is declared of the clocks. Raises Usage."""
+        return Declared(self.clock_drift_ppb, self.clock_void_after_s, self.epsilon_max)

@@ -9,6 +9,7 @@ from streams.causality.scope import Scope
 from streams.causality.sources import Sources
 from streams.causality.tables import Tables
 from streams.clock.book import ClockBook
+from streams.clock.states import States
 
 PLAIN = (
     "released_to", "closed", "joined", "opened", "expected_ranks", "expected_hosts", "expected_sources", "first_ms",
@@ -24,7 +25,13 @@ def dump(scopes: Sequence[Scope], arrays: dict[str, Any]) -> list[dict[str, Any]
 def _dump(place: int, scope: Scope, arrays: dict[str, Any]) -> dict[str, Any]:
     sources_meta, sources_arrays = scope.sources.dump()
     clocks_meta, clocks_arrays = scope.clocks.dump()
-    for part, found in (("sources", sources_arrays), ("clocks", clocks_arrays), ("past", scope.past.dump())):
+    states_meta, states_arrays = scope.states.dump()
+    for part, found in (
+        ("sources", sources_arrays),
+        ("clocks", clocks_arrays),
+        ("states", states_arrays),
+        ("past", scope.past.dump()),
+    ):
         for name, array in found.items():
             arrays[f"{place}/{part}/{name}"] = array
     arrays[f"{place}/unmatched/"] = scope.unmatched
@@ -36,6 +43,7 @@ def _dump(place: int, scope: Scope, arrays: dict[str, Any]) -> dict[str, Any]:
         "policies": sorted(scope.held.policies.items()),
         "sources": sources_meta,
         "clocks": clocks_meta,
+        "states": states_meta,
         "strings": scope.strings.texts,
     }
 
@@ -45,7 +53,7 @@ def load(
 ) -> Iterator[Scope]:
     """The scopes that `dump` described; `new` makes an empty one of a name."""
     found: list[dict[str, dict[str, Any]]] = [
-        {"sources": {}, "clocks": {}, "past": {}, "unmatched": {}} for _ in scopes
+        {"sources": {}, "clocks": {}, "states": {}, "past": {}, "unmatched": {}} for _ in scopes
     ]
     for key, array in arrays.items():
         place, part, name = key.split("/")
@@ -59,6 +67,7 @@ def load(
         scope.held.policies = dict(meta["policies"])
         scope.sources = Sources.load(meta["sources"], mine["sources"])
         scope.clocks = ClockBook.load(meta["clocks"], mine["clocks"])
+        scope.states = States.load(meta["states"], mine["states"], scope.states.declared)
         for text in meta["strings"]:
             scope.strings.number(text)
         scope.tables = Tables(scope.sources, scope.clocks, scope.strings)

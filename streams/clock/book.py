@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from schemas import columns as c
 from schemas.batch import Batch
-from schemas.time import NS, TAI, TAI_UTC_DEFAULT_S, utc_to_tai
-from streams.clock.decide import Chain, decide
-from streams.clock.statement import LATEST_NS, Line, Statement, Step, Value, integer, named, resolve
-from streams.clock.states import States
+from schemas.time import TAI
+from streams.clock.decide import Chain
+from streams.clock.statement import Line, Statement, Step, Value, integer, leaps_s, named, resolve
 from streams.kernels.bounds import pair_bounds
 
 I64 = NDArray[np.int64]
@@ -29,6 +28,8 @@ DEPTH = 4  # clocks from a stamp to its root: GPU, system clock, PHC, grandmaste
 UNKNOWN = c.NULL_I64
 DECIDED_S = 1_000_000  # taken from the leap of a decided statement, which is none that a batch made
 KNOWN_BYTES_MAX = 16 * 1024 * 1024
+Total = tuple[int, float, int]  # bound to TAI, its growth (ppb), and the time (TAI) it is of
+Key = tuple[Statement, int, Total | None]
 ARRAYS = (
     ("ref_ns", np.int64, ()),
     ("ref_tai_ns", np.int64, ()),
@@ -63,16 +64,23 @@ class ClockBook:
             Statement
         ] = []  # the clock's statement and those of its parents, up to the root, by slot
         self._leaps: list[int] = []
+        self._totals: list[
+            Total | None
+        ] = []  # of decided statements: the stated bound to TAI where it holds still
+        self.counted: dict[
+            int, list[tuple[str, int]]
+        ] = {}  # clocks of a stated epoch after the first, by slot
         self._array = {name: np.empty((0, *shape), dtype) for name, dtype, shape in ARRAYS}
         self._size = 0
         self._nodes: dict[tuple[str, int], int] = {}
-        self._slots: dict[tuple[Statement, int], int] = {}
+        self._slots: dict[Key, int] = {}
         self._known: dict[tuple[bytes, tuple[str, ...]], NDArray[np.int32]] = {}
         self._known_bytes = 0
-        self._content: dict[int, tuple[str, int]] = {}
-        self._decided: dict[
-            int, tuple[tuple[tuple[int, ...], ...], int]
-        ] = {}  # version, slot; by stated slot
+        self._content: dict[int, tuple[str, int, str]] = {}
+        self._resolved: dict[int, tuple[Line | None, list[Step], list[tuple[str, int]]]] = {}
+        self.settled: dict[int, tuple[int, int, int]] = {}  # for streams.clock.apply, like the next two
+        self.changes = -1
+        self.decisions: dict[int, tuple[tuple[tuple[int, ...], ...], int]] = {}  # see streams.clock.apply
 
     def __len__(self) -> int:
         return self._size
@@ -92,7 +100,7 @@ class ClockBook:
         used = np.unique(clock[clock != c.NULL_U16])
         if not len(used):
             return np.full(len(clock), -1, np.int32)
-        leaps = self._leaps_s(batch, used)
+        leaps = leaps_s(batch, used)
         packed = [data[column.name].tobytes() for column in c.CLOCKS]
         key = (b"".join([clock.tobytes(), leaps.tobytes(), *packed]), batch.strings)
         known = self._known.get(key)
@@ -105,27 +113,6 @@ class ClockBook:
                 self._known_bytes = 0
             known = self._known[key] = slots[clock]
         return known.copy()
-
-    @staticmethod
-    def _leaps_s(batch: Batch, used: NDArray[np.generic]) -> I64:
-        """TAI - UTC for the nominal map of each of these clocks, 0 for those that do not count UTC.
-
-        By the table at the latest stamp or watermark in the batch; 37 s where that lies before the table.
-        """
-        data = batch.data
-        out = np.zeros(len(used), np.int64)
-        scale = data["clk_timescale"][used]
-        utc = (scale == c.Timescale.UTC) | (scale == c.Timescale.UTC_SMEARED)
-        if not utc.any():
-            return out
-        watermark = data["src_low_watermark_ns"]
-        stamp = np.where(data["src_last_seq"] >= data["src_first_seq"], data["src_base_ns"], UNKNOWN)
-        near = np.full(len(data["clk_id"]), UNKNOWN)
-        has = data["src_clock"] != c.NULL_U16
-        np.maximum.at(near, data["src_clock"][has], np.maximum(stamp, watermark)[has])
-        at = np.clip(near[used], 0, LATEST_NS)
-        leap = (utc_to_tai(at) - at) // NS
-        return np.where(utc, np.where(leap == 0, TAI_UTC_DEFAULT_S, leap), out)
 
     def _state(self, batch: Batch, used: list[int], leaps: list[int]) -> list[int]:
         """Slots of these entries of the batch's clock table."""
@@ -148,17 +135,14 @@ class ClockBook:
                     break
                 chain.append(parent)
             statement = tuple(table[k] for k in chain)
-            slot = self._slots.get((statement, leap))
-            if slot is None:
-                slot = self._slots[statement, leap] = self._add(statement, leap)
-            out.append(slot)
+            slot = self._slots.get((statement, leap, None))
+            out.append(self._add(statement, leap) if slot is None else slot)
         return out
 
     def _add(self, rows: Statement, leap_s: int) -> int:
-        line, steps, nodes = resolve(rows, leap_s)
-        self.rows.append(rows)
-        self._leaps.append(leap_s)
-        return self._write(rows[0], line, steps, nodes)
+        slot = self._write(rows[0], *resolve(rows, leap_s), None)
+        self._note((rows, leap_s, None), slot)
+        return slot
 
     def _write(
         self,
@@ -166,6 +150,7 @@ class ClockBook:
         line: Line | None,
         steps: list[Step],
         nodes: list[tuple[str, int]],
+        at_most: Total | None,
     ) -> int:
         slot = self._size
         if slot == len(self._array["ref_ns"]):
@@ -193,49 +178,52 @@ class ClockBook:
             array["step_assurance"][slot, level] = assurance
             array["step_epsilon"][slot, level] = epsilon
         total, growth_sum = UNKNOWN, 0.0
-        if nodes[-1] == (TAI, 0) and all(step[0] != UNKNOWN for step in steps):
+        if nodes and nodes[-1] == (TAI, 0) and all(step[0] != UNKNOWN for step in steps):
             grown = [math.ceil(step[1] * abs(tai - step[2]) * 1e-9) if step[1] else 0 for step in steps]
             total = sum(step[0] for step in steps) + sum(grown)
             growth_sum = sum(step[1] for step in steps)
+        if at_most is not None:
+            bound, growth, as_of = at_most
+            bound += math.ceil(growth * abs(tai - as_of) * 1e-9)
+            if total == UNKNOWN or bound < total:
+                total, growth_sum = bound, growth
         array["bound_ns"][slot] = total
         array["growth_ppb"][slot] = growth_sum
         return slot
 
-    def applied(
-        self, slots: NDArray[np.int32], states: States, at_ns: int
-    ) -> tuple[NDArray[np.int32], dict[str, int]]:
-        """(slots that hold around a time (TAI) by stated slot, new decisions: how many of each kind)."""
-        counts: dict[str, int] = {}
-        if not len(states) or not self._size:
-            return slots, counts
-        to = np.arange(self._size, dtype=np.int32)
-        used = np.zeros(self._size + 1, np.bool_)
-        used[slots] = True  # -1, no clock, is the last place
-        for slot in np.flatnonzero(used[:-1]).tolist():
-            to[slot] = self._decide(slot, states, at_ns, counts)
-        return np.append(to, np.int32(-1))[slots], counts
+    def stated(self, slot: int) -> tuple[Line | None, list[Step], list[tuple[str, int]]]:
+        """What was stated of a slot's clock, as `resolve` gives it; not to be changed."""
+        known = self._resolved.get(slot)
+        if known is None:
+            known = self._resolved[slot] = resolve(self.rows[slot], self._leaps[slot])
+        return known
 
-    def _decide(self, slot: int, states: States, at_ns: int, counts: dict[str, int]) -> int:
-        rows, leap = self.rows[slot], self._leaps[slot]
-        version = tuple(states.version(str(row[0]), at_ns) for row in rows)
-        known = self._decided.get(slot)
-        if known is not None and known[0] == version:
-            return known[1]
-        line, steps, nodes = resolve(rows, leap)
-        found = decide(Chain(rows, steps, nodes), line, states, at_ns) if any(version) else None
-        made = slot
-        if found is not None:
-            key = (found.chain.rows, leap - DECIDED_S)
-            made = self._slots.get(key, -1)
-            if made < 0:
-                self.rows.append(found.chain.rows)
-                self._leaps.append(key[1])
-                made = self._write(found.chain.rows[0], found.line, found.chain.steps, found.chain.nodes)
-                self._slots[key] = made
-                counts["clocks_decided"] = counts.get("clocks_decided", 0) + 1
-                counts["claims_widened"] = counts.get("claims_widened", 0) + found.widened
-        self._decided[slot] = version, made
-        return made
+    def total(self, slot: int) -> Total | None:
+        """A slot's bound to TAI; None without one."""
+        bound, growth = int(self["bound_ns"][slot]), float(self["growth_ppb"][slot])
+        return None if bound == UNKNOWN else (bound, growth, int(self["ref_tai_ns"][slot]))
+
+    def decided(self, slot: int, chain: Chain, line: Line | None, at_most: Total | None) -> tuple[int, bool]:
+        """(slot of what was decided of a stated one, whether it is new). `at_most` limits the bound to TAI."""
+        key = (chain.rows, self._leaps[slot] - DECIDED_S, at_most)
+        made = self._slots.get(key, -1)
+        if made >= 0:
+            return made, False
+        made = self._write(chain.rows[0], line, chain.steps, chain.nodes, at_most)
+        self._note(key, made)
+        return made, True
+
+    def _note(self, key: Key, slot: int) -> None:
+        self.rows.append(key[0])
+        self._leaps.append(key[1])
+        self._totals.append(key[2])
+        self._slots[key] = slot
+        self._mark(key, slot)
+
+    def _mark(self, key: Key, slot: int) -> None:
+        later = [(str(row[0]), integer(row[1])) for row in key[0] if row[1]]
+        if later and key[1] >= 0:  # what was decided is no statement
+            self.counted[slot] = later
 
     def bound_at(self, slots: NDArray[np.integer[Any]], t_ns: I64) -> I64:
         """Greatest error against TAI of stamps by slot and time (TAI); UNKNOWN where there is none."""
@@ -290,6 +278,7 @@ class ClockBook:
             self._array[name] = array[: self._size][kept]
         self.rows = [self.rows[slot] for slot in kept]
         self._leaps = [self._leaps[slot] for slot in kept]
+        self._totals = [self._totals[slot] for slot in kept]
         self._size = len(kept)
         nodes = self["node"]
         alive = np.unique(nodes[nodes >= 0])
@@ -301,17 +290,24 @@ class ClockBook:
 
     def _index(self) -> None:
         """Make the look-ups by statement anew."""
-        self._slots = {key: slot for slot, key in enumerate(zip(self.rows, self._leaps, strict=True))}
+        self._slots = {
+            key: slot for slot, key in enumerate(zip(self.rows, self._leaps, self._totals, strict=True))
+        }
+        self.counted.clear()
+        for key, slot in self._slots.items():
+            self._mark(key, slot)
         self._known.clear()
         self._known_bytes = 0
         self._content.clear()
-        self._decided.clear()
+        self.decisions.clear()
+        self._resolved.clear()
+        self.settled.clear()
 
-    def content(self, slot: int) -> tuple[str, int]:
+    def content(self, slot: int) -> tuple[str, int, str]:
         """What sorts slots by what they say, not by when it was first said."""
         known = self._content.get(slot)
         if known is None:
-            known = self._content[slot] = (repr(self.rows[slot]), self._leaps[slot])
+            known = self._content[slot] = (repr(self.rows[slot]), self._leaps[slot], repr(self._totals[slot]))
         return known
 
     def map_of(self, slots: NDArray[np.int32]) -> tuple[I64, I64, NDArray[np.float64], NDArray[np.bool_]]:
@@ -327,18 +323,20 @@ class ClockBook:
     def dump(self) -> tuple[list[object], dict[str, NDArray[np.generic]]]:
         """State for a snapshot: JSON part and arrays."""
         nodes = [[name, epoch] for name, epoch in self._nodes]
-        return [self.rows, self._leaps, nodes], {n: self[n].copy() for n, _, _ in ARRAYS}
+        return [self.rows, self._leaps, self._totals, nodes], {n: self[n].copy() for n, _, _ in ARRAYS}
 
     @classmethod
     def load(cls, meta: list[object], arrays: dict[str, NDArray[np.generic]]) -> "ClockBook":
         """From `dump`."""
         book = cls()
-        rows, leaps, nodes = meta
+        rows, leaps, totals, nodes = meta
         assert isinstance(leaps, list)
         assert isinstance(rows, list)
+        assert isinstance(totals, list)
         assert isinstance(nodes, list)
         book.rows = [tuple(tuple(row) for row in chain) for chain in rows]
         book._leaps = leaps
+        book._totals = [None if total is None else tuple(total) for total in totals]
         book._array = {name: np.array(arrays[name]) for name, _, _ in ARRAYS}
         book._size = len(book.rows)
         book._nodes = {(name, epoch): place for place, (name, epoch) in enumerate(nodes)}

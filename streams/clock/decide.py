@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from schemas import columns as c
 from schemas.time import NS, TAI
-from streams.clock.relation import Measured, Relation
+from streams.clock.known import Look
+from streams.clock.relation import NEVER, Measured, Relation
 from streams.clock.statement import UNKNOWN, Line, Statement, Step, Value, integer, named
-from streams.clock.states import States, assured, contradicts
+from streams.clock.states import States, assured
 
 HOPS_MAX = 4  # clocks of a chain
 EPOCH_BITS = 16
@@ -28,54 +29,79 @@ class Chain(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A chain, the map to TAI of its first clock (the same, by another reference), and how many claims were widened."""
+    """A chain, the map to TAI of its first clock (the same, by another reference), how many claims were widened, and
+    whether the stated bound to TAI holds still: nothing was widened or became unknown."""
 
     chain: Chain
     line: Line | None
     widened: int
+    stands: bool
 
 
-def decide(chain: Chain, line: Line | None, states: States, at_ns: int) -> Decided | None:
-    """What holds of a stated chain around `at_ns` (TAI); None if it stands as stated."""
+class Moment(NamedTuple):
+    """What stamps are judged by: the states, for stamps at a time (TAI) in a window that ends at `now_ns`."""
+
+    states: States
+    at_ns: int
+    now_ns: int
+
+    def look(self, node: tuple[str, int]) -> Look:
+        """What is known of a clock in an epoch that statements count."""
+        return self.states.look(node[0], node[1], self.at_ns, self.now_ns) or Look(0)
+
+
+def decide(chain: Chain, line: Line | None, moment: Moment) -> Decided | None:
+    """What holds of a stated chain at a moment; None if it stands as stated."""
     widened: list[str] = []
-    done = _from(chain, 0, line, states, at_ns, widened)
-    if done is chain:
+    lost: list[str] = []
+    done = _from(chain, 0, line, moment, widened, lost)
+    if done == chain:
         return None
     done = Chain(done.rows, done.steps[:HOPS_MAX], done.nodes[: HOPS_MAX + 1])
-    first = done.steps[0]
-    if line is not None and first.bound_ns != UNKNOWN and not line[2]:
-        # Any moment may be the reference; the one at which the bound was found keeps it tight.
-        line = (first.as_of_ns - line[1] + line[0], first.as_of_ns, 0.0)
-    return Decided(done, line, len(widened))
+    if line is not None and not line[2]:
+        # Any moment may be the reference; the one at which a bound that grows was found keeps it tight.
+        at = next((one.as_of_ns for one in done.steps if one.bound_ns != UNKNOWN and one.growth_ppb), line[1])
+        line = (at - line[1] + line[0], at, 0.0)
+    return Decided(done, line, len(widened), not (widened or lost))
 
 
 def _from(
-    chain: Chain, level: int, line: Line | None, states: States, at_ns: int, widened: list[str]
+    chain: Chain, level: int, line: Line | None, moment: Moment, widened: list[str], lost: list[str]
 ) -> Chain:
-    """The chain from a level up, decided; `chain` itself where nothing changes and the level is 0."""
+    """The chain from a level up, decided."""
     if level >= len(chain.steps) or level >= len(chain.rows):
-        return chain if level == 0 else Chain(chain.rows[level:], chain.steps[level:], chain.nodes[level:])
-    rest = _from(chain, level + 1, None, states, at_ns, widened)
+        return Chain(chain.rows[level:], chain.steps[level:], chain.nodes[level:])
+    rest = _from(chain, level + 1, None, moment, widened, lost)
     row, stated, node = chain.rows[level], chain.steps[level], chain.nodes[level]
-    found = states.best(node[0], at_ns) if _nominal(row) else None
+    look = moment.look(node)
+    node = (node[0], epoch_of(node[1], look.epoch))
+    if look.torn:
+        lost.append(node[0])
+        return _unknown(row, stated, [], Chain((), [], []), line, f"of which epoch is not known ({look.why})")
+    found = look.found if _nominal(row) else None
+    outdated = look.broke_ns != NEVER and stated.as_of_ns < look.broke_ns
     if found is not None:
         parent, relation, state = found
-        claimed = stated.assurance == c.Assurance.CLAIMED
-        if claimed and (assured(state) or _broken(relation, state)):
-            return _measured(chain, level, rest, line, states, at_ns, parent, relation, state)
+        if outdated or (stated.assurance == c.Assurance.CLAIMED and assured(state)):
+            if outdated:
+                lost.append(node[0])
+            return _measured(chain, level, node, rest, line, moment, found, outdated)
         above = chain.nodes[level + 1][0]
         comparable = parent == above or (above == TAI and relation.root >= 0)
-        if (
-            comparable
-            and stated.bound_ns != UNKNOWN
-            and contradicts(relation, _grown(stated, relation.as_of_ns))
-        ):
+        if comparable and stated.bound_ns != UNKNOWN and _contradicted(relation, stated):
             widened.append(node[0])
             return _widened(row, stated, node, rest, line, relation, state)
-    unchanged = rest.steps == chain.steps[level + 1 :] and rest.nodes == chain.nodes[level + 1 :]
-    if level == 0 and unchanged:
-        return chain
-    return Chain((row, *rest.rows), [stated, *rest.steps], [node, *rest.nodes])
+    elif outdated or (
+        look.void_ns != NEVER
+        and stated.assurance == c.Assurance.CLAIMED
+        and stated.as_of_ns < look.void_ns
+        and _nominal(row)
+    ):
+        lost.append(node[0])
+        why = f"{look.why}, and not measured since" if outdated else "its samples are too old"
+        return _unknown(row, stated, [node], rest, line, why)
+    first = row if node == chain.nodes[level] else _renumbered(row, node[1])
+    return Chain((first, *rest.rows), [stated, *rest.steps], [node, *rest.nodes])
 
 
 def _nominal(row: Row) -> bool:
@@ -87,9 +113,9 @@ def _nominal(row: Row) -> bool:
     return (parent - ref) % NS == 0 and not values["clk_rate_ppb"]
 
 
-def _broken(relation: Relation, state: Measured) -> bool:
-    """Whether a bracketed clock was stepped or lost, so that what is claimed of it is no more than that."""
-    return state.bound_ns is None and relation.epoch > 0 and state.status == c.Status.STEPPED
+def _contradicted(relation: Relation, stated: Step) -> bool:
+    """Whether one of the last samples cannot be within a stated bound (the parent's own error allowed for)."""
+    return any(surely > _grown(stated, at) for surely, at in relation.furthest())
 
 
 def _grown(step: Step, at_ns: int) -> int:
@@ -104,9 +130,9 @@ def _step(state: Measured) -> Step:
     return Step(state.bound_ns, state.growth_ppb, state.as_of_ns, int(state.assurance), epsilon)
 
 
-def _epoch(stated: int, measured: int) -> int:
-    """The epochs that the producer counts and those found here, in one number (int32)."""
-    merged: int = (stated & 0x7FFF) << EPOCH_BITS | (measured & (2**EPOCH_BITS - 1))
+def epoch_of(stated: int, found: int) -> int:
+    """The epochs that statements count and those found here, in one number (int32): the stated ones while none was."""
+    merged: int = stated if not found else (found & 0x7FFF) << EPOCH_BITS | (stated & (2**EPOCH_BITS - 1))
     return merged
 
 
@@ -136,50 +162,75 @@ def _row(
     return tuple(values[column.name] for column in c.CLOCKS)
 
 
+def _renumbered(row: Row, epoch: int) -> Row:
+    values = dict(named(row)) | {"clk_epoch": epoch}
+    return tuple(values[column.name] for column in c.CLOCKS)
+
+
+def _unknown(
+    row: Row, stated: Step, nodes: list[tuple[str, int]], rest: Chain, line: Line | None, why: str
+) -> Chain:
+    """The clock without a bound; without `nodes` not even comparable with itself."""
+    step = Step(UNKNOWN, 0.0, 0, int(c.Assurance.CLAIMED), 1.0)
+    values = named(row)
+    epoch = nodes[0][1] if nodes else integer(values["clk_epoch"])
+    parent = None if values["clk_parent"] is None else str(values["clk_parent"])
+    first = _row(
+        row, epoch, parent, step, line, int(c.Status.UNKNOWN), f"unknown: {why}; {_told(row, stated)}"
+    )
+    return Chain((first, *rest.rows), [step, *rest.steps], [*nodes, *rest.nodes] if nodes else [])
+
+
 def _measured(
     chain: Chain,
     level: int,
+    node: tuple[str, int],
     rest: Chain,
     line: Line | None,
-    states: States,
-    at_ns: int,
-    parent: str,
-    relation: Relation,
-    state: Measured,
+    moment: Moment,
+    measured: tuple[str, Relation, Measured],
+    outdated: bool,
 ) -> Chain:
-    """The clock on its measured parent, and on from there."""
+    """The clock on its measured parent, and on from there. An outdated claim says nothing of that parent either."""
     row, stated = chain.rows[level], chain.steps[level]
+    parent, _, state = measured
     step = _step(state)
-    node = (chain.nodes[level][0], _epoch(chain.nodes[level][1], relation.epoch))
-    why = state.why or relation.why
-    first = _row(
-        row, node[1], parent, step, line, int(state.status), f"measured: {why}; {_told(row, stated)}"
-    )
+    told = f"measured: {state.why}; {_told(row, stated)}"
+    first = _row(row, node[1], parent, step, line, int(state.status), told)
     names = [name for name, _ in rest.nodes]
     if parent in names:
         at = names.index(parent)
         return Chain((first, *rest.rows[at:]), [step, *rest.steps[at:]], [node, *rest.nodes[at:]])
     # A parent that the batch does not know: what it was measured against, and at last the claim to TAI.
     rows, steps, nodes = [first], [step], [node]
-    while len(steps) < HOPS_MAX - 1:
-        found = states.best(parent, at_ns)
-        if found is None or not assured(found[2]) or found[0] in [name for name, _ in nodes]:
+    while True:
+        above = moment.look((parent, 0))
+        found = above.found
+        if above.torn:
+            return Chain(tuple(rows), steps, nodes)
+        nodes.append((parent, epoch_of(0, above.epoch)))
+        if found is None or not assured(found[2]) or len(steps) >= HOPS_MAX - 1:
             break
-        above, of_parent, known = found
-        steps.append(_step(known))
-        nodes.append((parent, of_parent.epoch))
-        rows.append(_parent_row(row, parent, of_parent.epoch, above, steps[-1], f"measured: {known.why}"))
-        parent = above
-    nodes.append((parent, 0))
+        if found[0] in [name for name, _ in nodes]:
+            break
+        steps.append(_step(found[2]))
+        rows.append(_parent_row(row, parent, nodes[-1][1], found[0], steps[-1], f"measured: {found[2].why}"))
+        parent = found[0]
     claims = chain.steps[level:]
-    if chain.nodes[-1] == (TAI, 0) and all(one.bound_ns != UNKNOWN for one in [*claims, *steps]):
+    if (
+        not outdated
+        and chain.nodes[-1] == (TAI, 0)
+        and all(one.bound_ns != UNKNOWN for one in [*claims, *steps])
+    ):
         both = [*claims, *steps]
         claim = Step(
             sum(_grown(one, state.as_of_ns) for one in both), sum(one.growth_ppb for one in both), state.as_of_ns,
             int(c.Assurance.CLAIMED), 1.0,
         )  # fmt: skip
         rows.append(
-            _parent_row(row, parent, 0, TAI, claim, f"{_told(row, stated)} and the measurement together")
+            _parent_row(
+                row, parent, nodes[-1][1], TAI, claim, f"{_told(row, stated)} and the measurement together"
+            )
         )
         steps.append(claim)
         nodes.append((TAI, 0))
@@ -212,16 +263,14 @@ def _widened(
     relation: Relation,
     state: Measured,
 ) -> Chain:
-    """The claim, wide enough for the sample that contradicts it."""
-    low, high = relation.possible()
-    bound = max(abs(low), abs(high)) + max(0, relation.root)
-    bound = bound if state.bound_ns is None else max(bound, state.bound_ns + max(0, relation.root))
+    """The claim, wide enough for the samples that contradict it."""
+    bound = relation.out if state.bound_ns is None else max(relation.out, state.bound_ns)
+    bound += max(0, relation.root)
     growth = max(stated.growth_ppb, state.growth_ppb)
     step = Step(bound, growth, relation.as_of_ns, int(c.Assurance.CLAIMED), 1.0)
-    node = (node[0], _epoch(node[1], relation.epoch))
     parent = named(row)["clk_parent"]
-    sample = f"{relation.offset} ± {relation.error} ns"
-    provenance = f"widened: a sample of {sample} contradicts what was {_told(row, stated)}"
+    surely = max(surely for surely, _ in relation.furthest())
+    provenance = f"widened: it was off by {surely} ns at least, against what was {_told(row, stated)}"
     first = _row(
         row, node[1], None if parent is None else str(parent), step, line, int(state.status), provenance
     )

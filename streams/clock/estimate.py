@@ -105,7 +105,7 @@ def status_of(kind: int, servo: int | None, text: str | None) -> Status | None:
             return _port_status(text)
     if kind == Kind.TRACKING:
         return Status.LOCKED
-    if servo is not None and kind in (Kind.SERVO, Kind.STATE):
+    if servo is not None and servo < len(_SERVO) and kind in (Kind.SERVO, Kind.STATE):
         return _SERVO[servo]
     return None
 

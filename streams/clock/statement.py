@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from schemas import columns as c
+from schemas.batch import I64, Batch
 from schemas.errors import MalformedInput
-from schemas.time import NS, TAI, TAI_UTC_DEFAULT_S, unix_to_tai
+from schemas.time import NS, TAI, TAI_UTC_DEFAULT_S, unix_to_tai, utc_to_tai
 
 UNKNOWN = c.NULL_I64
 # Times that stamps and statements may show, 1896 to 2116: differences and sums of a few stay within int64.
@@ -40,6 +44,27 @@ def integer(value: Value) -> int:
 def _float(value: Value) -> float:
     assert value is None or isinstance(value, int | float)
     return 0.0 if value is None else float(value)
+
+
+def leaps_s(batch: Batch, used: NDArray[np.generic]) -> I64:
+    """TAI - UTC for the nominal map of each of these clocks, 0 for those that do not count UTC.
+
+    By the table at the latest stamp or watermark in the batch; 37 s where that lies before the table.
+    """
+    data = batch.data
+    out = np.zeros(len(used), np.int64)
+    scale = data["clk_timescale"][used]
+    utc = (scale == c.Timescale.UTC) | (scale == c.Timescale.UTC_SMEARED)
+    if not utc.any():
+        return out
+    watermark = data["src_low_watermark_ns"]
+    stamp = np.where(data["src_last_seq"] >= data["src_first_seq"], data["src_base_ns"], UNKNOWN)
+    near = np.full(len(data["clk_id"]), UNKNOWN)
+    has = data["src_clock"] != c.NULL_U16
+    np.maximum.at(near, data["src_clock"][has], np.maximum(stamp, watermark)[has])
+    at = np.clip(near[used], 0, LATEST_NS)
+    leap = (utc_to_tai(at) - at) // NS
+    return np.where(utc, np.where(leap == 0, TAI_UTC_DEFAULT_S, leap), out)
 
 
 def resolve(rows: Statement, leap_s: int) -> tuple[Line | None, list[Step], list[tuple[str, int]]]:

@@ -8,7 +8,13 @@ applies to it:
   through the measured parent, so that two clocks measured against one parent meet there; from that parent to TAI
   it is claimed still, as wide as the claim and the measurement together;
 - a claim that a sample contradicts, whatever its assurance, is widened to cover the sample, and proves nothing;
+- a statement of before a step, and a claim of before its daemon fell silent for long, say nothing any more: unknown;
 - else the statement stands.
+
+Epochs. A clock's errors cancel within one epoch alone, so each step, jump and reset, told by a row, by a statement that
+counts a new epoch, or found by a sample, begins a new one for the clock. A window is judged when it leaves, and a step
+may lie inside it: its stamps up to the last sample before are judged by the epoch that ended (`Before`), those from the
+step on by the new one, and those between by neither: they are `torn`, comparable with nothing.
 
 The claim stays on record: the state's provenance names it. The nominal map never changes, so a row lies where it lay.
 A decided bound is one of |offset| from that map.
@@ -17,9 +23,7 @@ GM → PHC → system clock → GPU: a parent that has relations of its own goes
 """
 
 import math
-import re
-from collections.abc import Sequence
-from ipaddress import ip_address
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -27,22 +31,29 @@ from numpy.typing import NDArray
 
 from schemas.columns import NULL_I64, NULL_U8, Assurance, Status
 from schemas.columns import ClockKindOfRow as Kind
-from schemas.time import TAI
+from schemas.time import NS
 from streams.clock.estimate import ONE_WAY, REPORT, ROUND_TRIP, read_of, status_of
+from streams.clock.known import PLAIN, Before, Clock, Look, Told, ended, parent_name
 from streams.clock.relation import NEVER, Declared, Measured, Relation, Sample
 
 I64 = NDArray[np.int64]
-RELATIONS_MAX: Final = 8  # of one clock: those with the oldest samples go first
 CLOCKS_MAX: Final = 20_000
-_IDENTITY: Final = re.compile(r"[0-9a-f]{6}\.[0-9a-f]{4}\.[0-9a-f]{6}(-\d+)?$")
+WHY_MAX: Final = 200  # characters of what a row told
+BACK_NS_MAX: Final = 20 * NS  # what is set back by more is not among the sources that hold a window
+ERROR_NS_MAX: Final = 2**52  # 52 days: a sample that is further off, or less sure, is none
 _SAMPLES: Final = (Kind.SERVO, Kind.MEASUREMENT, Kind.TRACKING)
 
 
 class Rows(NamedTuple):
-    """Rows of the clock family in order of time, all of one length; None, NULL_I64, NaN and 255 are unknown."""
+    """Rows of the clock family in order of time, all of one length; None, NULL_I64, NaN and 255 are unknown.
+
+    `stated`: the epoch that the statement under which a row was stamped counts of the clock that the row is about; 0 if
+    it counts none.
+    """
 
     time_ns: I64  # TAI
     quantum_ns: I64  # of the stamp: the row is of some moment in [time_ns, time_ns + quantum_ns)
+    stated: I64
     clock: Sequence[str | None]
     parent: Sequence[str | None]
     form: Sequence[str | None]
@@ -56,179 +67,257 @@ class Rows(NamedTuple):
 
 
 class States:
-    """Relations by clock and parent."""
+    """Clocks by name."""
 
     def __init__(self, declared: Declared | None = None) -> None:
         self.declared = declared or Declared()
-        self._clocks: dict[str, dict[str, Relation]] = {}
-        self._master: dict[str, str] = {}  # what a clock's daemon last named as its best master
+        self._clocks: dict[str, Clock] = {}
+        self.changes = 0  # goes up whenever an answer may be another than before
         self.epochs = 0  # new epochs that were begun since the last look
 
     def __len__(self) -> int:
         return len(self._clocks)
 
-    def feed(self, rows: Rows) -> None:
-        """Take rows, in order of time."""
+    def feed(self, rows: Rows | None, told: Sequence[Told] = ()) -> None:
+        """Take the rows and statements of the next window: rows in order of time as far as each source keeps it."""
+        torn = [clock for clock in self._clocks.values() if clock.before is not None]
+        for clock in torn:
+            clock.before = None
+        if torn or told or rows is not None:
+            self.changes += 1
+        waiting = sorted(told, reverse=True)
+        for k in range(0 if rows is None else len(rows.time_ns)):
+            assert rows is not None
+            while waiting and waiting[-1].time_ns <= rows.time_ns[k]:
+                self._restate(waiting.pop())
+            self._row(rows, k, late=False)
+        while waiting:
+            self._restate(waiting.pop())
+
+    def late(self, rows: Rows) -> None:
+        """Rows that came too late for their window. What they measured is past; that a clock was stepped is not."""
+        self.changes += 1
         for k in range(len(rows.time_ns)):
-            clock, form = rows.clock[k], rows.form[k] or ""
-            if clock is None:
-                continue
-            kind, servo, text = int(rows.kind[k]), int(rows.servo[k]), rows.text[k]
-            self._events(clock, form, text, rows.parent[k])
-            status = status_of(kind, None if servo == NULL_U8 else servo, text)
+            self._row(rows, k, late=True)
+
+    def _clock(self, name: str) -> Clock | None:
+        """The clock of this name, new if need be; None where too many are known."""
+        clock = self._clocks.get(name)
+        if clock is None and len(self._clocks) < CLOCKS_MAX:
+            clock = self._clocks[name] = Clock()
+        return clock
+
+    def _restate(self, told: Told) -> None:
+        clock = self._clock(told.clock)
+        if clock is None or told.epoch <= clock.stated:
+            return
+        if clock.relations:
+            why = f"its statement counts epoch {told.epoch}"
+            self._break(clock, told.time_ns - 1, told.time_ns, why, late=False)
+            clock.restated = True
+        clock.stated, clock.stated_ns = told.epoch, told.time_ns
+
+    def _break(self, clock: Clock, last_ns: int, since_ns: int, why: str, late: bool) -> None:
+        """Begin a new epoch, in which nothing of before holds. It began after `last_ns`, and by `since_ns` for sure."""
+        if clock.before is None and not late:
+            known = {
+                parent: one for parent, one in clock.relations.items() if NEVER < one.as_of_ns <= last_ns
+            }
+            until = max((one.as_of_ns for one in known.values()), default=last_ns)
+            kept = {parent: one.copy() for parent, one in known.items()}
+            clock.before = Before(until, last_ns, clock.epoch, clock.stated, kept)
+        elif clock.before is not None and last_ns < clock.before.last_ns:
+            clock.before = clock.before._replace(
+                until_ns=min(clock.before.until_ns, last_ns), last_ns=last_ns
+            )
+        for one in clock.relations.values():
+            one.restart()
+        clock.epoch, clock.why = clock.epoch + 1, why[:WHY_MAX]
+        clock.told_ns, clock.since_ns, clock.restated = since_ns, max(clock.since_ns, since_ns), False
+        self.epochs += 1
+
+    def _row(self, rows: Rows, k: int, late: bool) -> None:
+        name, form, text = rows.clock[k], rows.form[k] or "", rows.text[k]
+        if name is None:
+            return
+        kind, servo = int(rows.kind[k]), int(rows.servo[k])
+        at, doubt = int(rows.time_ns[k]), max(0, int(rows.quantum_ns[k]) - 1)
+        status = status_of(kind, None if servo == NULL_U8 else servo, text)
+        why = ended(form, text, status)
+        clock = self._clocks.get(name)
+        if why is not None:
+            clock = self._clock(name)
+            # A frequency stays at its limit for many rows: that is one reset.
+            again = status == Status.UNKNOWN and clock is not None and clock.all_are(Status.UNKNOWN)
+            if clock is not None and not again:
+                self._break(clock, at - 1, at + doubt, why, late)
+        if clock is None and form.endswith(".best_master"):
+            clock = self._clock(name)
+        if clock is not None and (not late or why is not None):
+            self._master(clock, form, rows.parent[k], at, doubt, late)
             if status is not None:
-                self._tell(clock, status)
-            if kind in _SAMPLES and rows.offset_ns[k] != NULL_I64:
-                self._sample(rows, k, clock, form, kind, status)
+                for relation in clock.relations.values():
+                    relation.tell(status)
+        if kind in _SAMPLES and rows.offset_ns[k] != NULL_I64 and not late:
+            self._sample(rows, k, name, form, kind, status)
 
-    def _events(self, clock: str, form: str, text: str | None, parent: str | None) -> None:
-        """New epochs by what a daemon tells."""
-        known = self._clocks.get(clock, {})
-        if form.endswith(".clockcheck") and text is not None and "jumped" in text:
-            self._restart(known, text)
-        elif form.endswith(".best_master") and parent is not None and self._master.get(clock) != parent:
-            if clock in self._master:
-                self._restart(known, f"another master: {parent}")
-            if len(self._master) < CLOCKS_MAX:
-                self._master[clock] = parent
+    def _master(self, clock: Clock, form: str, parent: str | None, at: int, doubt: int, late: bool) -> None:
+        if form.endswith(".best_master") and parent is not None and clock.master != parent:
+            if clock.master is not None:
+                self._break(clock, at - 1, at + doubt, f"another master: {parent}", late)
+            clock.master = parent
 
-    def _tell(self, clock: str, status: Status) -> None:
-        known = self._clocks.get(clock, {})
-        if status == Status.STEPPED:
-            self._restart(known, "stepped by its daemon")
-        elif status == Status.UNKNOWN:
-            self._restart(known, "frequency at its limit")
-        for relation in known.values():
-            relation.tell(status)
-
-    def _restart(self, known: dict[str, Relation], why: str) -> None:
-        for relation in known.values():
-            before = relation.epoch
-            relation.restart(why)
-            self.epochs += relation.epoch - before
-
-    def _sample(self, rows: Rows, k: int, clock: str, form: str, kind: int, status: Status | None) -> None:
+    def _sample(self, rows: Rows, k: int, name: str, form: str, kind: int, status: Status | None) -> None:
         read, delay, error = read_of(form), int(rows.delay_ns[k]), int(rows.error_ns[k])
-        if read == REPORT:
+        known = self._clocks.get(name)
+        parent = parent_name(name, rows.parent[k] or (known.master if known is not None else None))
+        if read == REPORT or parent == name or status in (Status.STEPPED, Status.UNKNOWN):
             return
-        parent = parent_name(clock, rows.parent[k] or self._master.get(clock))
-        if parent == clock or status in (Status.STEPPED, Status.UNKNOWN):
-            return
-        known = self._clocks.get(clock)
-        if known is None:
-            if len(self._clocks) >= CLOCKS_MAX:
-                return
-            known = self._clocks[clock] = {}
-        relation = known.get(parent)
-        if relation is None:
-            if len(known) >= RELATIONS_MAX:
-                del known[min(known, key=lambda name: (known[name].as_of_ns, name))]
-            relation = known[parent] = Relation()
         has_delay = delay != NULL_I64 and delay >= 0
+        has_error = error != NULL_I64 and error >= 0 and kind != Kind.SERVO
+        if not (has_delay or has_error or (read == ONE_WAY and delay != NULL_I64)):
+            return  # nothing says how well it was read: pulses
         hard = read == ROUND_TRIP and has_delay and kind in (Kind.SERVO, Kind.MEASUREMENT)
-        if not hard and relation.hard_ns != NEVER:
-            return  # another view of an error that is bracketed already
         half = (delay + 1) // 2 if has_delay else 0
         if read == ONE_WAY:
-            half = delay if has_delay else abs(delay) if delay != NULL_I64 else 0
+            half = abs(delay) if delay != NULL_I64 else 0
         root = -1
-        if error != NULL_I64 and kind != Kind.SERVO:
+        if has_error:
             # The daemon's error is against the root; of it the reading's own part is known here.
             root = max(0, error - half) if hard else 0
             half = half if hard else max(half, error)
-        freq = float(rows.freq_ppb[k])
-        locked = status is None or status == Status.LOCKED
+        # When in its quantum the sample was taken is not known: the clock may have drifted as long.
+        doubt = max(0, int(rows.quantum_ns[k]) - 1)
+        half += math.ceil(self.declared.drift_ppb * 1e-9 * doubt)
+        offset, freq = int(rows.offset_ns[k]), float(rows.freq_ppb[k])
+        if max(abs(offset), half, root, doubt) > ERROR_NS_MAX:
+            return
+        clock, at = self._clock(name), int(rows.time_ns[k])
+        if clock is None or (rows.stated[k] < clock.stated and at < clock.stated_ns + BACK_NS_MAX):
+            return  # it may be of the epoch before, by a clock that went back
+        relation = clock.relation(parent)
+        if not hard and relation.hard_ns != NEVER:
+            return  # another view of an error that is bracketed already
+        if status is None and relation.status in (Status.UNKNOWN, Status.STEPPED):
+            status = Status.LOCKED  # an exchange with a source that is followed, and no word of its state
         if status is not None:
             relation.tell(status)
-        elif relation.status in (Status.UNKNOWN, Status.STEPPED):
-            relation.tell(
-                Status.LOCKED
-            )  # an exchange with a source that is followed, and no word of its state
-        before = relation.epoch
-        # When in its quantum the sample was taken is not known: the clock may have drifted as long.
-        half += math.ceil(self.declared.drift_ppb * 1e-9 * max(0, int(rows.quantum_ns[k]) - 1))
-        relation.take(
-            Sample(
-                int(rows.time_ns[k]), int(rows.offset_ns[k]), half, hard, locked, root,
-                None if freq != freq else freq,
-            ),
-            self.declared,
-        )  # fmt: skip
-        self.epochs += relation.epoch - before
+        freq_known = math.isfinite(freq) and abs(freq) < 1e12
+        locked = status is None or status == Status.LOCKED
+        sample = Sample(at, offset, half, hard, locked, root, freq if freq_known else None, doubt)
+        why = relation.contradicted(sample, self.declared)
+        if why is not None:
+            self._break(clock, min(relation.as_of_ns, at - 1), at + doubt, why, late=False)
+        back = relation.back_ns(sample, self.declared)
+        if back:
+            clock.went_back(back)
+        relation.take(sample, self.declared)
 
-    def best(self, clock: str, at_ns: int) -> tuple[str, Relation, Measured] | None:
-        """The relation of a clock that says most at a time: by assurance, then by width; None without any."""
-        found = None
-        for parent in sorted(self._clocks.get(clock, {})):
-            relation = self._clocks[clock][parent]
-            state = relation.state(at_ns, self.declared)
-            bound = 2**62 if state.bound_ns is None else state.bound_ns
-            rank = (state.bound_ns is None, -int(state.assurance), bound)
+    def look(self, name: str, stated: int, at_ns: int, now_ns: int) -> Look | None:
+        """A clock at a stamp (TAI) whose statement counts epoch `stated`, in a window that ends at `now_ns`; None for a
+        clock of which no row told anything."""
+        clock = self._clocks.get(name)
+        if clock is None:
+            return None
+        before = clock.before
+        if before is not None and at_ns <= before.until_ns and stated in (before.stated, clock.stated):
+            found, void = self._best(before.relations, at_ns, now_ns)
+            return Look(before.epoch, found, void_ns=void)
+        if stated != clock.stated:
+            return Look(clock.epoch)  # not the epoch that was measured
+        if at_ns < clock.since_ns:
+            return Look(clock.epoch, torn=True, why=clock.why)
+        found, void = self._best(clock.relations, at_ns, now_ns)
+        return Look(clock.epoch, found, NEVER if clock.restated else clock.since_ns, void, why=clock.why)
+
+    def _best(
+        self, relations: Mapping[str, Relation], at_ns: int, now_ns: int
+    ) -> tuple[tuple[str, Relation, Measured] | None, int]:
+        """(the relation that says most, by assurance, then by width at the newest sample of all; None where none says
+        anything, and then since when that is so: NEVER if it was never otherwise)."""
+        found, void = None, NEVER
+        newest = max((one.as_of_ns for one in relations.values()), default=NEVER)
+        for parent in sorted(relations):
+            relation = relations[parent]
+            state = relation.state(at_ns, now_ns, self.declared)
+            if state.bound_ns is None:
+                void = max(void, state.as_of_ns)
+                continue
+            grown = math.ceil(state.growth_ppb * 1e-9 * (newest - state.as_of_ns))
+            rank = (-int(state.assurance), state.bound_ns + grown)
             if found is None or rank < found[0]:
                 found = rank, (parent, relation, state)
-        return None if found is None else found[1]
+        return (None, void) if found is None else (found[1], NEVER)
 
-    def version(self, clock: str, at_ns: int) -> tuple[int, ...]:
-        """Changes whenever `best` of the clock or of its ancestors does."""
-        out: list[int] = []
-        seen: set[tuple[str, str]] = set()
-        waiting = [clock]
+    def lineage(self, name: str) -> Iterator[Clock]:
+        """A clock that rows told something of, and those that it and they were measured against."""
+        seen: set[str] = set()
+        waiting = [name]
         while waiting:
-            name = waiting.pop()
-            for parent, relation in sorted(self._clocks.get(name, {}).items()):
-                if (name, parent) not in seen:
-                    seen.add((name, parent))
-                    void = at_ns - relation.as_of_ns > self.declared.void_after_s * 1e9
-                    out += [relation.version, void, at_ns < relation.began_ns]
-                    waiting.append(parent)
+            one = waiting.pop()
+            clock = self._clocks.get(one)
+            if clock is None or one in seen:
+                continue
+            seen.add(one)
+            yield clock
+            waiting += sorted({*clock.relations, *(clock.before.relations if clock.before else ())})
+
+    def cuts(self, name: str) -> set[int]:
+        """Times at which what holds of a clock, or of one it was measured against, changes."""
+        out: set[int] = set()
+        for clock in self.lineage(name):
+            out |= {clock.since_ns, *(one.began_ns for one in clock.relations.values())}
+            if clock.before is not None:
+                out |= {clock.before.until_ns + 1, *(one.began_ns for one in clock.before.relations.values())}
+        return out
+
+    def settled(self, names: Sequence[str], now_ns: int) -> tuple[int, int]:
+        """(stamp from which on, end of a window up to which) all that is said of clocks now stays as it is."""
+        since, until, void = NEVER, -NEVER, round(self.declared.void_after_s * NS)
+        for name in names:
+            since = max(since, *self.cuts(name), NEVER)
+            for clock in self.lineage(name):
+                ends = (one.as_of_ns + void for one in clock.relations.values())
+                until = min([until, *(end for end in ends if end >= now_ns)])
+        return since, until
+
+    def version(self, name: str, at_ns: int, now_ns: int) -> tuple[int, ...]:
+        """Changes whenever what `look` says of the clock or of its ancestors does, for a stamp at a time."""
+        out: list[int] = []
+        void = round(self.declared.void_after_s * NS)
+        for clock in self.lineage(name):
+            phase = 2 if at_ns >= clock.since_ns else 1
+            if clock.before is not None and at_ns <= clock.before.until_ns:
+                phase = 0
+            out += [clock.epoch, clock.stated, phase]
+            for _, one in sorted(clock.relations.items()):
+                out += [one.version, now_ns > one.as_of_ns + void, at_ns < one.began_ns]
         return tuple(out)
 
     def dump(self) -> tuple[list[Any], dict[str, Any]]:
         """State for a snapshot: JSON part and arrays."""
-        meta, tops, sizes = [], [], []
-        for clock, known in sorted(self._clocks.items()):
-            for parent, relation in sorted(known.items()):
-                plain, top = relation.dump()
-                meta.append([clock, parent, plain])
+        meta, tops = [], []
+        for name, clock in sorted(self._clocks.items()):
+            plain = []
+            for parent, relation in sorted(clock.relations.items()):
+                mine, top = relation.dump()
+                plain.append([parent, mine])
                 tops.append(top)
-                sizes.append(len(top))
+            meta.append([name, [getattr(clock, one) for one in PLAIN], plain])
         stacked = np.concatenate(tops) if tops else np.empty((0, 0))
-        return [meta, sorted(self._master.items())], {"top": stacked, "rows": np.array(sizes, np.int64)}
+        return meta, {"top": stacked, "rows": np.array([len(top) for top in tops], np.int64)}
 
     @classmethod
     def load(cls, meta: list[Any], arrays: dict[str, Any], declared: Declared | None = None) -> "States":
         """From `dump`."""
         out = cls(declared)
-        relations, master = meta
-        ends = np.cumsum(arrays["rows"])
-        for (clock, parent, plain), end, rows in zip(relations, ends, arrays["rows"], strict=True):
-            out._clocks.setdefault(clock, {})[parent] = Relation.load(plain, arrays["top"][end - rows : end])
-        out._master = dict(master)
+        spans = iter(zip(np.cumsum(arrays["rows"]).tolist(), arrays["rows"].tolist(), strict=True))
+        for name, plain, relations in meta:
+            clock = out._clocks[name] = Clock(**dict(zip(PLAIN, plain, strict=True)))
+            for parent, mine in relations:
+                end, rows = next(spans)
+                clock.relations[parent] = Relation.load(mine, arrays["top"][end - rows : end])
         return out
-
-
-def parent_name(clock: str, parent: str | None) -> str:
-    """The name under which a parent is one clock for all who were measured against it.
-
-    An address, a PTP identity and a name with its host are; `PPS`, a pool's host name, a link-local or loopback address
-    (each machine has its own behind it) and a parent without a name are this host's alone.
-    """
-    host = clock.rsplit("/", 1)[0]
-    if parent is None:
-        return f"{clock} master"
-    if "/" in parent or parent == TAI or _IDENTITY.match(parent):
-        return parent
-    try:
-        address = ip_address(parent)
-    except ValueError:
-        return f"{host}/{parent}"
-    return f"{host}/{parent}" if address.is_link_local or address.is_loopback else parent
-
-
-def contradicts(relation: Relation, claim_ns: int) -> bool:
-    """Whether the last sample cannot be within a claimed bound of the offset (the parent's own error allowed for)."""
-    low, high = relation.possible()
-    return max(low, -high) > claim_ns + max(0, relation.root)
 
 
 def assured(state: Measured) -> bool:

@@ -59,7 +59,8 @@ def pair_bounds(
         if j < 0:
             continue
         if i == 0 and j == 0:  # the same clock and epoch: its readouts, and its rate over the time between
-            drift = np.ceil(step_growth[s, 0] * 1e-9 * abs(b_ns[k] - a_ns[k]))
+            growth = max(step_growth[s, 0], step_growth[t, 0])
+            drift = np.ceil(growth * 1e-9 * abs(b_ns[k] - a_ns[k]))
             bound[k] = quantum[s] + quantum[t] + np.int64(drift)
             assured[k] = True
             continue

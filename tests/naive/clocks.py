@@ -64,6 +64,15 @@ class Chain:
         as_of = line[1] + clock.as_of_ns - line[0]
         return clock.bound_ns + math.ceil(clock.growth_ppb * 1e-9 * abs(t_ns - as_of))
 
+    def sure(self, level: int) -> tuple[c.Assurance, float | None]:
+        """Assurance of a step, and how often it fails."""
+        return self.clocks[level].assurance, self.clocks[level].epsilon
+
+    def rate_ppb(self) -> float:
+        """Rate of the clock against its parent, at most."""
+        clock = self.clocks[0]
+        return 0.0 if clock.as_of_ns is None else clock.growth_ppb or 0.0
+
     def to_tai(self, t_ns: int) -> int | None:
         """Bound to TAI."""
         nodes = self.nodes
@@ -92,10 +101,10 @@ def diff_bound(
     if a is None or b is None:
         return None, False
     nodes_a, nodes_b = a.nodes, b.nodes
+    if not nodes_a or not nodes_b:
+        return None, False
     if nodes_a[0] == nodes_b[0]:
-        drift = math.ceil((a.clocks[0].growth_ppb or 0.0) * 1e-9 * abs(b_ns - a_ns))
-        if a.clocks[0].as_of_ns is None:
-            drift = 0
+        drift = math.ceil(max(a.rate_ppb(), b.rate_ppb()) * 1e-9 * abs(b_ns - a_ns))
         return a.clocks[0].quantum_ns + b.clocks[0].quantum_ns + drift, True
     common = next((node for node in nodes_a if node in nodes_b), None)
     if common is None:
@@ -109,10 +118,10 @@ def diff_bound(
             if step is None:
                 return None, False
             total += step
-            clock = chain.clocks[level]
-            assured &= clock.assurance != c.Assurance.CLAIMED
-            if clock.assurance == c.Assurance.STATISTICAL:
-                epsilon += 1.0 if clock.epsilon is None else clock.epsilon
+            assurance, fails = chain.sure(level)
+            assured &= assurance != c.Assurance.CLAIMED
+            if assurance == c.Assurance.STATISTICAL:
+                epsilon += 1.0 if fails is None else fails
     quanta = a.clocks[0].quantum_ns * (1 + a_end) + b.clocks[0].quantum_ns * (1 + b_end)
     if max(a.clocks[0].quantum_ns, b.clocks[0].quantum_ns) > 1:
         total += math.ceil(quanta / 2)

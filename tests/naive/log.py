@@ -6,6 +6,7 @@ numbers are given, so that a log can repeat rows and leave some out.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from schemas import columns as c
 from schemas.codec import encode_batch
@@ -39,6 +40,8 @@ class Row:
     kind: int = 0
     name: str | None = None
     ends: tuple[End, ...] = ()
+    entity: str | None = None  # the name, if not given
+    more: tuple[tuple[str, Any], ...] = ()  # the family's own columns
 
 
 @dataclass(frozen=True)
@@ -102,8 +105,9 @@ def encode(tenant: str, message: Message) -> bytes:
     groups: dict[str, Group] = {}
     for row in message.rows:
         at = draft.row(
-            row.source, row.raw_ns, kind=row.kind, name=row.name, duration_ns=row.duration_ns, entity=row.name
-        )
+            row.source, row.raw_ns, kind=row.kind, name=row.name, duration_ns=row.duration_ns,
+            entity=row.name if row.entity is None else row.entity, **dict(row.more),
+        )  # fmt: skip
         for end in row.ends:
             group = None
             if end.group is not None:

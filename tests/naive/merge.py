@@ -11,6 +11,8 @@ from schemas.time import append_to_tai
 from streams.causality.settings import MergeSettings
 from tests.naive.clocks import Chain, chain_of
 from tests.naive.log import Message, Post, numbers
+from tests.naive.samples import judge, sample_of
+from tests.naive.states import NaiveStates
 from tests.naive.window import DEVICE, Event, Out, Waiting, binding, conclude, groups_of, repair
 
 Key = tuple[str, int]  # source, incarnation
@@ -43,6 +45,7 @@ class NaiveScope:
 
     first_ms: int
     last_ms: int
+    states: NaiveStates
     sources: dict[Key, Known] = field(default_factory=dict)
     heard: dict[str, int] = field(default_factory=dict)  # append time of each publisher's last batch
     held: dict[int, list[Event]] = field(default_factory=dict)
@@ -121,7 +124,8 @@ class NaiveMerge:
         scope.late_rows += [event.id for event in gone]
 
     def _scope(self, name: str, append_ms: int) -> NaiveScope:
-        scope = self.scopes.setdefault(name, NaiveScope(append_ms, append_ms))
+        states = NaiveStates(self.settings.clock_drift_ppb, self.settings.clock_void_after_s)
+        scope = self.scopes.setdefault(name, NaiveScope(append_ms, append_ms, states))
         scope.last_ms = max(scope.last_ms, append_ms)
         return scope
 
@@ -177,6 +181,9 @@ class NaiveMerge:
                 loose=False,
                 place=(self.offset, index),
                 ends=row.ends,
+                told=sample_of(row, chain, time_ns)
+                if post.family == "clock" and time_ns is not None
+                else None,
             )
             new.append((event, known))
         detached = self._detached(scope)
@@ -201,6 +208,8 @@ class NaiveMerge:
         if scope.closed or (not loose and not unplaced and released is not None and event.time_ns < released):
             scope.late += 1
             scope.late_rows.append(event.id)
+            if event.told is not None and not scope.closed:
+                scope.states.late(event.told)
             return
         if loose:
             if released is not None:
@@ -284,6 +293,7 @@ class NaiveMerge:
             event.order_end_ns = max(event.mapped(True), event.order_ns + event.length_ns)
         fresh = [Waiting(e, w, max(1, w.size)) for e in [*own, *ahead] for w in e.ends]
         groups = list(groups_of([*scope.pending, *fresh]).values())
+        judge(scope.states, own, ahead, start, end)
         repair(own, groups, start, scope.tails)
         out = Out(
             start, end, late=scope.late, released_past=sum(past.values()), policy=scope.policies.pop(window)

@@ -1,5 +1,7 @@
 """The merge against the naive merge, on small worlds. A failing world is named by its seed."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from streams.causality import release
 from streams.causality.settings import MergeSettings
 from tests.naive.compare import by_merge, by_naive, run
+from tests.naive.measured_worlds import MeasuredWorld
 from tests.naive.window import Cyclic
 from tests.naive.worlds import MS, World
 
@@ -49,4 +52,21 @@ def test_the_linear_repair_agrees_too(seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(release, "relax", lambda lower, *rest: (lower, False))
         outputs, task = run(options(seed), log.records())
+    assert by_merge(outputs, task.counters()) == expected, f"seed {seed}"
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32 - 1))
+def test_the_merge_agrees_where_clocks_are_measured(seed: int) -> None:
+    log = MeasuredWorld(seed).write()
+    mine = replace(
+        options(seed),
+        clock_drift_ppb=(50_000.0, 5e6)[seed % 2],
+        clock_void_after_s=(0.02, 1_000.0)[seed % 3 > 0],
+    )
+    try:
+        expected = by_naive(mine, log)
+    except Cyclic:
+        assume(False)
+    outputs, task = run(mine, log.records())
     assert by_merge(outputs, task.counters()) == expected, f"seed {seed}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from schemas import columns as c
 from tests.naive.clocks import Chain, diff_bound, verdict
 from tests.naive.log import End
+from tests.naive.states import Row as Sample
 
 DEVICE = {c.GpuKind.KERNEL, c.GpuKind.MEMCPY, c.GpuKind.MEMSET, c.GpuKind.COLLECTIVE}
 FULL = {c.Op.ALL_REDUCE, c.Op.ALL_GATHER, c.Op.REDUCE_SCATTER, c.Op.BARRIER, c.Op.ALL_TO_ALL}
@@ -29,7 +30,7 @@ class Event:
     id: Identity
     time_ns: int
     length_ns: int
-    chain: Chain | None
+    chain: Chain | None  # as stated
     ordered: bool
     device: bool
     loose: bool
@@ -38,6 +39,8 @@ class Event:
     order_ns: int = 0
     order_end_ns: int = 0
     window_ns: int | None = None  # start of the window it left with
+    told: Sample | None = None  # of the clock family
+    held: Chain | None = None  # what holds of its clock, as of the window that it left with
 
     def mapped(self, is_end: bool) -> int:
         return self.time_ns + (self.length_ns if is_end else 0)
@@ -201,8 +204,8 @@ def judge(
     """(gap, bound, verdict) of an edge by mapped times."""
     gap = effect.mapped(effect_end) - cause.mapped(cause_end)
     bound = diff_bound(
-        cause.chain, cause.mapped(cause_end), cause_end and cause.length_ns > 0,
-        effect.chain, effect.mapped(effect_end), effect_end and effect.length_ns > 0, epsilon,
+        cause.held, cause.mapped(cause_end), cause_end and cause.length_ns > 0,
+        effect.held, effect.mapped(effect_end), effect_end and effect.length_ns > 0, epsilon,
     )  # fmt: skip
     return gap, bound[0], verdict(gap, bound)
 
@@ -271,7 +274,7 @@ def conclude(
 
 
 def _bound(event: Event) -> int:
-    return 0 if event.chain is None else event.chain.to_tai(event.time_ns) or 0
+    return 0 if event.held is None else event.held.to_tai(event.time_ns) or 0
 
 
 def _edge(

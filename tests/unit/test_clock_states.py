@@ -11,8 +11,9 @@ from schemas.columns import Assurance, Status
 from schemas.columns import ClockKindOfRow as Kind
 from schemas.errors import Usage
 from schemas.time import NS
-from streams.clock.relation import Declared, Relation, Sample
-from streams.clock.states import States, parent_name
+from streams.clock.known import Look, parent_name
+from streams.clock.relation import NEVER, Declared, Relation, Sample
+from streams.clock.states import States
 from tests.clock_rows import T0, ntp, rows
 
 DRIFT = 50_000
@@ -20,9 +21,16 @@ GM1, GM2 = "38f3ab.fffe.3d6281", "507c6f.fffe.1fb06c"
 
 
 def best(states: States, at_ns: int, clock: str = "h/CLOCK_REALTIME") -> Any:
-    found = states.best(clock, at_ns)
+    found = seen(states, at_ns, clock).found
     assert found is not None
     return found[2]
+
+
+def seen(states: States, at_ns: int, clock: str = "h/CLOCK_REALTIME", now_ns: int | None = None) -> Look:
+    """A clock at a stamp, as seen at the end of its window."""
+    found = states.look(clock, 0, at_ns, at_ns if now_ns is None else now_ns)
+    assert found is not None
+    return found
 
 
 def test_a_bracket_is_a_hard_bound_that_grows() -> None:
@@ -71,22 +79,21 @@ def test_a_stamp_in_whole_seconds_may_be_a_second_off() -> None:
 def test_what_ends_an_epoch_is_carried_into_no_bound(then: dict[str, Any], why: str) -> None:
     states = States()
     states.feed(rows({}, then))
-    found = states.best("h/CLOCK_REALTIME", T0 + NS)
-    assert found is not None
-    assert found[1].epoch == 1
-    assert found[1].why.startswith(why)
+    found = seen(states, T0 + NS)
+    assert (found.epoch, found.broke_ns, found.why[: len(why)]) == (1, T0 + NS, why)
     assert states.epochs == 1
     offset = then.get("offset_ns") or 0
     states.feed(rows({"time_ns": T0 + 2 * NS, "offset_ns": offset, "delay_ns": 600}))
     after = best(states, T0 + 2 * NS)
-    assert (after.bound_ns, after.epoch, after.status) == (abs(offset) + 300, 1, Status.LOCKED)
+    assert (after.bound_ns, after.status) == (abs(offset) + 300, Status.LOCKED)
+    assert seen(states, T0 + 2 * NS).epoch == 1
 
 
 def test_unknown_while_stepped_or_at_the_limit() -> None:
     for then in ({"servo": 1}, {"kind": int(Kind.STATE), "text": "frequency 1e8 ppb at its limit"}):
         states = States()
         states.feed(rows({}, then))
-        assert best(states, T0 + NS).bound_ns is None
+        assert seen(states, T0 + NS).found is None
 
 
 def test_another_master_is_another_measurement() -> None:
@@ -96,15 +103,14 @@ def test_another_master_is_another_measurement() -> None:
     }  # fmt: skip
     states = States()
     states.feed(rows({**master, "parent": GM1}, {**line, "offset_ns": 30}, {**master, "parent": GM2}))
-    found = states.best("h/ptp:0", T0 + 2 * NS)
-    assert found is not None
-    assert (found[0], found[1].epoch, found[1].why) == (GM1, 1, f"another master: {GM2}")
+    found = seen(states, T0 + 2 * NS, "h/ptp:0")
+    assert (found.found, found.epoch, found.why) == (None, 1, f"another master: {GM2}")
     states.feed(rows({**line, "time_ns": T0 + 3 * NS, "offset_ns": 40}))
-    found = states.best("h/ptp:0", T0 + 3 * NS)
-    assert found is not None
-    assert found[0] == GM2
+    after = seen(states, T0 + 3 * NS, "h/ptp:0").found
+    assert after is not None
+    assert after[0] == GM2
     # ptp4l prints a mean delay, not a bracket: what it says is a claim.
-    assert (found[2].bound_ns, found[2].assurance) == (40 + 1000, Assurance.CLAIMED)
+    assert (after[2].bound_ns, after[2].assurance) == (40 + 1000, Assurance.CLAIMED)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +138,8 @@ def test_holdover_grows_by_the_drift_and_is_void_after_long() -> None:
     states.feed(rows({}, {"text": "holdover", "offset_ns": None}))
     state = best(states, T0 + 9 * NS)
     assert (state.bound_ns, state.growth_ppb, state.status) == (500, 20_000, Status.HOLDOVER)
-    late = best(states, T0 + 11 * NS)
-    assert (late.bound_ns, late.status, late.why) == (None, Status.UNKNOWN, "no sample for 10 s")
+    late = seen(states, T0 + 9 * NS, now_ns=T0 + 10 * NS + 1)
+    assert (late.found, late.void_ns, late.broke_ns) == (None, T0 + 10 * NS, NEVER)
 
 
 def test_ten_thousand_locked_samples_make_a_statistical_bound() -> None:
@@ -142,12 +148,12 @@ def test_ten_thousand_locked_samples_make_a_statistical_bound() -> None:
     sizes = np.abs(np.random.default_rng(3).normal(0, 100, 10_000)).astype(np.int64)
     for k, size in enumerate(sizes.tolist()):
         relation.take(Sample(T0 + k, size, 40, False, True, freq_ppb=float(k % 2)), Declared())
-    state = relation.state(T0 + 10_000, Declared())
+    state = relation.state(T0 + 10_000, T0 + 10_000, Declared())
     ranked = np.sort(sizes)
     assert state.bound_ns == int(np.ceil(ranked[-1] + 0.15 * ranked[-2] + 40))
     assert (state.assurance, state.epsilon, state.growth_ppb) == (Assurance.STATISTICAL, 1e-4, 1.5)
     relation.tell(Status.HOLDOVER)
-    assert relation.state(T0 + 10_000, Declared()).assurance == Assurance.CLAIMED
+    assert relation.state(T0 + 10_000, T0 + 10_000, Declared()).assurance == Assurance.CLAIMED
 
 
 def test_what_proves_is_kept_before_what_is_narrow() -> None:
@@ -155,8 +161,8 @@ def test_what_proves_is_kept_before_what_is_narrow() -> None:
     narrow.tell(Status.LOCKED)
     for k in range(10_000):
         narrow.take(Sample(T0 + k, 10, 500 if k else 20, True, True), Declared())
-    assert narrow.state(T0 + 10_000, Declared()).assurance == Assurance.HARD
-    lenient = narrow.state(T0 + 10_000, Declared(epsilon_max=1e-3))
+    assert narrow.state(T0 + 10_000, T0 + 10_000, Declared()).assurance == Assurance.HARD
+    lenient = narrow.state(T0 + 10_000, T0 + 10_000, Declared(epsilon_max=1e-3))
     assert (lenient.assurance, lenient.bound_ns) == (
         Assurance.HARD,
         31,
@@ -186,8 +192,12 @@ def test_a_snapshot_on_the_way_changes_nothing(seed: int, n: int, cut: int) -> N
     if cut < n:
         second.feed(rest)
     assert repr(second.dump()) == repr(whole.dump())
+    for states in (whole, second):
+        states.feed(None)  # the next window: what was before an epoch is remembered for its own alone
     for at in (T0, T0 + n * NS, T0 + 2000 * NS):
-        assert repr(second.best("h/CLOCK_REALTIME", at)) == repr(whole.best("h/CLOCK_REALTIME", at))
+        assert repr(second.look("h/CLOCK_REALTIME", 0, at, at)) == repr(
+            whole.look("h/CLOCK_REALTIME", 0, at, at)
+        )
 
 
 @settings(max_examples=60, deadline=None)
@@ -208,7 +218,7 @@ def test_the_hard_bound_is_never_smaller_than_the_truth(seed: int) -> None:
         later = offset + rate * age
         assert state.assurance == Assurance.HARD
         assert abs(later) - 1100 <= state.bound_ns + state.growth_ppb * 1e-9 * (at - state.as_of_ns)
-        assert state.epoch == 0
+        assert states.epochs == 0
 
 
 @pytest.mark.parametrize("wrong", [{"drift_ppb": 0.0}, {"void_after_s": 0.0}, {"epsilon_max": 2.0}])
