@@ -32,7 +32,7 @@ class Progress(Row):
     tenant: str
     scope: str
     released_to_ns: int  # ns TAI
-    closed: bool  # no window of this scope follows
+    closed: bool  # no window of this scope follows, unless a live source comes back
     first_offset: int  # input range since the last record of this scope
     last_offset: int
     duplicates: int  # rows dropped since then, by reason

@@ -102,6 +102,7 @@ class Scope:
         self.count("duplicates", duplicates)
         self.count("gaps", missing)
         self.sources.advance(batch, numbers, slots, marks, record.append_ms, self.settings.skew_max_ns)
+        self.closed = self.closed and not self.sources.going_on(numbers)  # a live publisher came back: ADR 12
         if not batch.count:
             return []
         chunk = self._chunk(batch, record, numbers, slots)

@@ -153,6 +153,7 @@ class Sources:
         np.maximum.at(table["watermark_ns"], numbers[has], mapped[has])
         skew = mapped[has] - append_to_tai(append_ms)
         table["skew_ns"][numbers[has]] = skew
+        self._came_back(numbers[(data["src_flags"] & c.SOURCE_LIVE) != 0])
         np.logical_or.at(table["final"], numbers, (data["src_flags"] & c.SOURCE_FINAL) != 0)
         live = (data["src_flags"][has] & c.SOURCE_LIVE) != 0
         if live.any():
@@ -160,6 +161,16 @@ class Sources:
             self._skew_most = max(self._skew_most, int(skew[live].max()))
         if self._skew_most - self._skew_least > skew_max_ns:
             self._detach(skew_max_ns)
+
+    def _came_back(self, live: I32) -> None:
+        """A live source that speaks after its end goes on, unless a newer incarnation of it took its place."""
+        for number in np.unique(live[self.table["final"][live]]).tolist():
+            self.table["final"][number] = self._latest[self.names[number]] != number
+
+    def going_on(self, numbers: I32) -> bool:
+        """Whether any of these sources is live and not at its end."""
+        live = (self.table["flags"][numbers] & c.SOURCE_LIVE) != 0
+        return bool((live & ~self.table["final"][numbers]).any())
 
     def _detach(self, skew_max_ns: int) -> None:
         """Set apart live sources whose time is too far from the median of the live sources (of three or more).

@@ -154,6 +154,9 @@ class NaiveMerge:
             known.ordered, known.live, known.chain = source.ordered, source.live, chain
             known.publisher = post.publisher
             scope.heard[post.publisher] = max(post.append_ms, scope.heard.get(post.publisher, post.append_ms))
+            if known.live and [k for k in scope.sources if k[0] == source.name][-1] == key:
+                known.final = final
+                scope.closed &= final
             known.final |= final
             mapped = None if watermark is None else chain.tai(watermark)
             if mapped is not None:
