@@ -231,9 +231,7 @@ class Scope:
 
     def _finished(self, now_ms: int) -> bool:
         """Whether every source is final, or the scope has been silent for its time to live."""
-        if self.sources.table["final"].all():
-            return True
-        return now_ms - self.last_ms > self.settings.scope_ttl_ms
+        return bool(self.sources.table["final"].all()) or now_ms - self.last_ms > self.settings.scope_ttl_ms
 
     def _missing(self) -> int:
         """Members announced and not listed yet."""

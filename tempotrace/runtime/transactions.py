@@ -29,7 +29,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from schemas import topics
-from schemas.errors import LostInput
+from schemas.errors import BrokerAway, LostInput
 from schemas.processor import PartitionWork, Resume
 from tempotrace.clockwork import Clock
 from tempotrace.runtime.failures import Aborted, failure
@@ -114,8 +114,14 @@ class TransactionOutlet:
             if problem is None:
                 break
             waited = self._clock.monotonic() - begin
-            if problem.code() not in _UNDECIDED or waited > COMMITTED_SECONDS_MAX:
+            if problem.code() not in _UNDECIDED:
                 raise failure(problem, f"asking where {self._member.group} stands")
+            if waited > COMMITTED_SECONDS_MAX:
+                raise BrokerAway(
+                    f"where {self._member.group} stands is still undecided after {waited:.0f} s ({problem.str()}): "
+                    "a transaction stays open. If no instance of this stage runs, it hangs in the broker: find and "
+                    "abort it with Kafka's kafka-transactions.sh (find-hanging, abort)"
+                )
             log.info("a predecessor's transaction is still open: waiting for its end (%.0f s)", waited)
         return {
             topics.suffix_of(each.topic, self._member.tenant): (each.offset, each.metadata or "")
