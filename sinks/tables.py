@@ -22,6 +22,12 @@ _ORIGIN = (
     Field("partition", I32, "its partition"),
     Field("log_offset", I64, "its offset"),
 )
+_FOUND = (
+    Field(
+        "victims", pa.list_(TEXT), "who suffers, longest wait first; 8 at most, all are counted in evidence"
+    ),
+    Field("evidence", TEXT, "why, as JSON: `victims_total`; `peers`, 16 at most, `peers_total`; ..."),
+)
 
 
 def _point(role: str) -> tuple[Field, ...]:
@@ -188,8 +194,7 @@ FINDINGS = Table(
         Field("onset_ns", I64, "when it began"),
         WINDOW,
         Field("window_end_ns", I64, "end of the window"),
-        Field("victims", pa.list_(TEXT), "who suffers"),
-        Field("evidence", TEXT, "why, as JSON"),
+        *_FOUND,
         Field("origin_partition", I32, "partition of the record that it rests on"),
         Field("origin_offset", I64, "its offset"),
         *_ORIGIN,
@@ -208,8 +213,7 @@ INCIDENTS = Table(
         Field("onset_ns", I64, "when it began"),
         Field("detected_ns", I64, "when it was detected"),
         Field("resolved_ns", I64, "when it was resolved; null while it lasts"),
-        Field("victims", pa.list_(TEXT), "who suffers"),
-        Field("evidence", TEXT, "why, as JSON"),
+        *_FOUND,
         Field("state", TEXT, "open, update, resolve"),
         Field("findings", I64, "findings that it rests on"),
         *_ORIGIN,

@@ -35,6 +35,7 @@ MATCHES_MIN, PEERS_MIN = 3, 2
 VIOLATIONS_KEPT = 20_000
 HOLD_NS = 10_000_000_000  # event time for which a violated edge stays evidence
 WINDOWS_MIN = 2
+PEERS_LISTED_MAX = 16
 
 
 class Clocks:
@@ -174,7 +175,8 @@ class Clocks:
             "offset_high_ns": high,
             "violated_edges": len(rows),
             "matches": len(np.unique(rows[:, 3:5], axis=0)),
-            "peers": others[:16],
+            "peers": others[:PEERS_LISTED_MAX],
+            "peers_total": len(others),
         }
         if len(named) > 1:
             # Each would explain all, by an error of its own; the interval above is the first one's.

@@ -143,6 +143,7 @@ class Stragglers:
             "longest_wait_ns": int(waited[-1]),
             "median_wait_ns": int(np.median(np.delete(waited, place))),
             "victims": [directory.members.names[int(m)] for m in members[:place:-1][:VICTIMS_MAX]],
+            "victims_total": len(members) - 1 - place,
         }
 
     def _claims(self, directory: Directory) -> list[Claim]:

@@ -38,7 +38,7 @@ def test_a_clock_that_is_behind_is_blamed() -> None:
     assert name == "kineto:3"
     assert incident["evidence"] == {
         "verdict": "blamed", "offset_low_ns": -184_500, "offset_high_ns": -40_500, "violated_edges": 6,
-        "matches": 6, "peers": [f"{host}/kineto:5", f"{host}/kineto:7"],
+        "matches": 6, "peers": [f"{host}/kineto:5", f"{host}/kineto:7"], "peers_total": 2,
     }  # fmt: skip
 
 

@@ -72,9 +72,18 @@ def test_the_interval_of_a_clock_that_is_ahead() -> None:
     )  # fmt: skip
     assert claim.evidence == {
         "verdict": "blamed", "offset_low_ns": 44 * US, "offset_high_ns": 56 * US, "violated_edges": 3,
-        "matches": 3, "peers": ["a", "b", "c"],
+        "matches": 3, "peers": ["a", "b", "c"], "peers_total": 3,
     }  # fmt: skip
     assert claim.onset_ns == START_NS
+
+
+def test_peers_are_listed_up_to_sixteen_and_all_counted() -> None:
+    rule = Rule()
+    rule.probes({f"h{k:02}": 0 for k in range(20)} | {"z": 50 * US})
+    (claim,) = rule.end()
+    assert claim.component == "z"
+    assert claim.evidence["peers"] == [f"h{k:02}" for k in range(16)]
+    assert claim.evidence["peers_total"] == 20
 
 
 def test_the_interval_of_a_clock_that_is_behind_narrows_with_each_window() -> None:

@@ -72,9 +72,27 @@ def test_the_last_to_arrive_is_named_with_what_it_costs() -> None:
     assert evidence["blamed"] == evidence["collectives"]
     assert 280 * US <= evidence["cost_ns"] <= 320 * US
     assert evidence["longest_wait_ns"] >= evidence["median_wait_ns"] >= 280 * US
-    assert len(claim.victims) == 7
+    assert len(claim.victims) == evidence["victims_total"] == 7
     assert claim.victims[0] == evidence["longest_wait"]
     assert "rank5" not in claim.victims
+
+
+def test_victims_are_listed_up_to_eight_and_all_counted() -> None:
+    rule = Rule()
+    claims: list[Claim] = []
+    for _ in range(8):
+        for _ in range(10):
+            rule.collective(
+                {rank: rule.now + rank * 100 + (400 * US if rank == 5 else 0) for rank in range(20)}
+            )
+            rule.now += 2_000 * US
+        claims = rule.window()
+    (claim,) = claims
+    assert claim.component == "rank5"
+    assert claim.victims == tuple(
+        f"rank{rank}" for rank in (0, 1, 2, 3, 4, 6, 7, 8)
+    )  # the longest wait first
+    assert claim.evidence["victims_total"] == 19
 
 
 def test_it_takes_more_than_a_few_collectives() -> None:
