@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from schemas.errors import Usage
-from tempotrace.cli.options import DEFAULT_LAKE, Json, Lake, console, emit
+from tempotrace.cli.options import DEFAULT_LAKE, Json, Lake, emit
 
 app = typer.Typer()
 
@@ -15,6 +15,9 @@ app = typer.Typer()
 def sql(
     query: Annotated[str, typer.Argument(help="The SQL, or - to read it from stdin.")],
     lake: Lake = DEFAULT_LAKE,
+    rows: Annotated[
+        int, typer.Option("--rows", metavar="N", min=0, help="Rows to show, 0 for all; --json has all.")
+    ] = 200,
     as_json: Json = False,
 ) -> None:
     """Run one query on the lake, read-only; times are ns TAI since 1970.
@@ -24,30 +27,19 @@ def sql(
     import duckdb
 
     from sinks import views
+    from tempotrace.cli import sql_rows
 
     try:
         with views.connect(lake) as connection:
-            # By Arrow: duckdb's own rows lose the nanoseconds of timestamps.
             relation = connection.sql(_one(connection, sys.stdin.read() if query == "-" else query))
             if relation is None:
                 raise Usage("this statement has no rows to show: ask with SELECT, DESCRIBE or SHOW")
-            table = relation.to_arrow_table()
+            result = sql_rows.for_programs(relation) if as_json else {}
+            lines = [] if as_json else list(sql_rows.for_people(relation, rows))
     except duckdb.Error as error:
-        lines = str(error).splitlines()
-        raise Usage(f"the query failed: {lines[0] if lines else type(error).__name__}") from error
-    names = table.column_names
-    columns = [column.to_pylist() for column in table.columns]
-    rows = list(zip(*columns, strict=True))
-
-    def human() -> None:
-        from rich.table import Table
-
-        shown = Table(*names)
-        for row in rows:
-            shown.add_row(*("" if value is None else str(value) for value in row))
-        console().print(shown)
-
-    emit({"columns": names, "rows": [dict(zip(names, row, strict=True)) for row in rows]}, as_json, human)
+        said = str(error).splitlines()
+        raise Usage(f"the query failed: {said[0] if said else type(error).__name__}") from error
+    emit(result, as_json, lambda: print("\n".join(lines)))
 
 
 def _one(connection: Any, query: str) -> str:
