@@ -186,12 +186,17 @@ class LakeTask:
         yield "clocks", moment, windows.clocks(part, self._changed(part))
 
     def _changed(self, part: Merged) -> I64:
-        """Entries of the part's clock table whose state was not written yet."""
+        """Entries of the part's clock table whose state was not written yet.
+
+        Logs whose stamps have other steps may state one clock, and each its own quantum: by turns they would
+        seem to change it in every window.
+        """
         data = part.data
         if not part.table_len("clk"):
             return np.empty(0, np.int64)
         words = np.array([_hash(text) for text in part.strings] or [0], np.uint64)
         clock = _mix(_hashed(data["clk_id"], words), data["clk_epoch"].astype(np.uint64))
+        clock = _mix(clock, data["clk_quantum_ns"].view(np.uint64))
         state = np.zeros(len(clock), np.uint64)
         for column in c.CLOCKS:
             values = data[column.name]

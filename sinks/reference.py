@@ -3,11 +3,12 @@
 python -m sinks.reference     writes it
 """
 
+import re
 from pathlib import Path
 
 from sinks.layout import sql_type
+from sinks.macros import MACROS
 from sinks.tables import TABLES
-from sinks.views import MACROS
 
 HEAD = """# The lake
 
@@ -22,18 +23,34 @@ the file's name.
 
 All times are BIGINT ns TAI since 1970 (UTC was 37 s behind in 2026). To show one:
 `make_timestamp_ns(time_ns - 37000000000)`. Every table also has `tenant`, `date` and `hour`.
+`tempotrace sql` prints 200 rows at most (`--rows N` others, 0 all) and then how many there are; `--json` has all.
 `incidents` shows each incident as it stands, `incident_updates` every change of it.
 """
+
+MACROS_HEAD = """## Macros
+
+Macros answer for all tenants and scopes that the lake holds: filter by `tenant` and `scope`, as the examples do
+(`SELECT DISTINCT tenant, scope FROM windows` lists them). A macro is a query, not a table: `DESCRIBE` takes it
+as `DESCRIBE FROM inversions()`. Names that end in `_ns` are nanoseconds."""
 
 
 def page() -> str:
     """Text of docs/lake.md."""
-    lines = [HEAD, "## Macros", "", "Called as `SELECT * FROM name()`.", ""]
-    lines += [f"- `{name}()`: {doc}" for name, (doc, _) in MACROS.items()]
+    lines = [HEAD, MACROS_HEAD]
+    for name, macro in MACROS.items():
+        lines += ["", f"### {name}()", "", macro.doc, "", "| column | type | meaning |", "|---|---|---|"]
+        lines += [f"| `{column}` | {kind} | {meaning} |" for column, kind, meaning in macro.columns]
+        for query in macro.examples:
+            lines += ["", "```sql", _wrapped(query), "```"]
     for table in TABLES.values():
         lines += ["", f"## {table.name}", "", table.doc, "", "| column | type | meaning |", "|---|---|---|"]
         lines += [f"| `{field.name}` | {sql_type(field.type)} | {field.doc} |" for field in table.fields]
     return "\n".join(lines) + "\n"
+
+
+def _wrapped(query: str) -> str:
+    """The query in lines, a clause a line."""
+    return re.sub(r" (?=(FROM|WHERE|GROUP BY|ORDER BY|LIMIT) )", "\n", query)
 
 
 def main() -> None:

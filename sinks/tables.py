@@ -158,7 +158,9 @@ WINDOWS = Table(
 )
 CLOCKS = Table(
     "clocks",
-    "States of clocks as the merge applied them, a row a change.",
+    "States of clocks as the merge applied them: a row for a window in which any column differs from the row before "
+    "of the same clock, epoch and quantum_ns. Bounds that are measured are estimated anew with each window that has "
+    "samples, so such a clock has about a row a window; logs that stamp in other steps have states of their own.",
     (
         SCOPE,
         Field("clock_id", TEXT, "the clock"),

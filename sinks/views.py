@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from schemas.errors import Setup
 from sinks.layout import SEED_FOLDER, Table, sql_type
+from sinks.macros import MACROS
 from sinks.tables import TABLES
 
 FILE = "tempotrace.duckdb"
@@ -95,64 +96,6 @@ def view_sql(root: Path, table: Table) -> str:
     )
 
 
-MACROS = {
-    "clock_states": (
-        "The last state of every clock.",
-        "SELECT * FROM clocks QUALIFY row_number() OVER "
-        "(PARTITION BY tenant, scope, clock_id ORDER BY window_start_ns DESC, epoch DESC, as_of_ns DESC) = 1 "
-        "ORDER BY tenant, scope, clock_id",
-    ),
-    "inversions": (
-        "By scope and kind of edge: edges, their verdicts, inversions before and after repair.",
-        "WITH w AS (SELECT tenant, scope, kind, sum(raw) AS inversions_raw, sum(after) AS inversions_after "
-        "FROM ("
-        + " UNION ALL ".join(
-            f"SELECT tenant, scope, '{kind}' AS kind, inversions_raw_{kind} AS raw, "
-            f"inversions_after_{kind} AS after FROM windows"
-            for kind in ("message", "launch", "sync", "packet", "collective")
-        )
-        + ") GROUP BY ALL), e AS (SELECT tenant, scope, kind, count(*) AS edges, "
-        + ", ".join(
-            f"count(*) FILTER (verdict = '{verdict}') AS {verdict}"
-            for verdict in ("proven", "inferred", "concurrent", "violated")
-        )
-        + " FROM edges GROUP BY ALL) "
-        "SELECT * FROM e JOIN w USING (tenant, scope, kind) ORDER BY tenant, scope, kind",
-    ),
-    "rank_waits": (
-        "By scope and rank: how often the rank arrived last at a collective, how long it waited for others, "
-        "how long others waited for it. From durations on each rank's own clock, so no clock's error "
-        "matters: who arrives last has the shortest collective.",
-        "WITH m AS (SELECT tenant, scope, group_name, op, match_key, effect_rank AS rank, "
-        "effect_duration_ns AS length_ns, min(effect_duration_ns) OVER c AS least_ns, "
-        "sum(effect_duration_ns) OVER c AS sum_ns, count(*) OVER c AS members FROM edges "
-        "WHERE kind = 'collective' AND effect_point = 1 WINDOW c AS "
-        "(PARTITION BY tenant, scope, group_name, op, match_key)) "
-        "SELECT tenant, scope, rank, count(*) AS collectives, "
-        "count(*) FILTER (length_ns = least_ns) AS last, "
-        "sum(length_ns - least_ns)::BIGINT AS waited_ns, max(length_ns - least_ns) AS waited_max_ns, "
-        "sum(CASE WHEN length_ns = least_ns THEN sum_ns - members * least_ns ELSE 0 END)::BIGINT "
-        "AS delayed_ns "
-        "FROM m WHERE members > 1 GROUP BY ALL ORDER BY delayed_ns DESC, tenant, scope, rank",
-    ),
-    "collective_waits": (
-        "By collective, in time: who arrived last and who was in it longest, by durations on each rank's own "
-        "clock. `longest_ns` is how long the latter's kernel lasted.",
-        "SELECT tenant, scope, group_name, op, max(effect_ns) AS end_ns, count(*) AS members, "
-        "arg_min(effect_rank, effect_duration_ns) AS last_rank, min(effect_duration_ns) AS last_ns, "
-        "arg_max(effect_rank, effect_duration_ns) AS longest_rank, max(effect_duration_ns) AS longest_ns "
-        "FROM edges WHERE kind = 'collective' AND effect_point = 1 "
-        "GROUP BY tenant, scope, group_name, op, match_key ORDER BY tenant, scope, end_ns",
-    ),
-    "violations": (
-        "Edges that contradict the bounds of the clocks, by the two sources' ranks and clocks.",
-        "SELECT tenant, scope, kind, cause_rank, cause_clock, effect_rank, effect_clock, count(*) AS edges, "
-        "min(gap_ns + diff_bound_ns) AS worst_ns, count(*) FILTER (assumed) AS assumed FROM edges "
-        "WHERE verdict = 'violated' GROUP BY ALL ORDER BY edges DESC, cause_rank, effect_rank",
-    ),
-}
-
-
 def statements(root: Path) -> list[str]:
     """The SQL that makes all views and macros of a lake, in order."""
     out = []
@@ -168,9 +111,9 @@ def statements(root: Path) -> list[str]:
             )
         out.append(f"CREATE OR REPLACE VIEW {table.name} AS {query}")
         out.append(f"COMMENT ON VIEW {table.name} IS {_quoted(table.doc)}")
-    for name, (doc, query) in MACROS.items():
-        out.append(f"CREATE OR REPLACE MACRO {name}() AS TABLE {query}")
-        out.append(f"COMMENT ON MACRO TABLE {name} IS {_quoted(doc)}")
+    for name, macro in MACROS.items():
+        out.append(f"CREATE OR REPLACE MACRO {name}() AS TABLE {macro.query}")
+        out.append(f"COMMENT ON MACRO TABLE {name} IS {_quoted(macro.doc)}")
     return out
 
 

@@ -19,6 +19,7 @@ from schemas.errors import Setup
 from schemas.merged import Merged
 from sinks import reference, units, views
 from sinks.layout import SEED_FOLDER, sql_type
+from sinks.macros import MACROS
 from sinks.tables import TABLES
 from tests.lakes import Sink, records, topic
 from tests.parts import START_NS, Maker
@@ -44,11 +45,36 @@ def test_an_empty_table_has_its_columns_and_no_rows(tmp_path: Path, name: str) -
     assert {column: kind.replace('"', "") for column, kind in found.items()} == expected
 
 
-@pytest.mark.parametrize("name", views.MACROS)
+@pytest.mark.parametrize("name", MACROS)
 def test_macros_work_on_an_empty_lake(tmp_path: Path, name: str) -> None:
     views.prepare(tmp_path)
     with views.connect(tmp_path) as connection:
         assert connection.execute(f"FROM {name}()").fetchall() == []
+
+
+@pytest.mark.parametrize("name", MACROS)
+def test_columns_of_macros_are_as_the_page_says(tmp_path: Path, name: str) -> None:
+    views.prepare(tmp_path)
+    with views.connect(tmp_path) as connection:
+        found = connection.execute(f"DESCRIBE FROM {name}()").fetchall()
+    assert [(row[0], row[1]) for row in found] == [column[:2] for column in MACROS[name].columns]
+
+
+@pytest.mark.parametrize(
+    ("name", "query"), [(name, query) for name, macro in MACROS.items() for query in macro.examples]
+)
+def test_queries_of_the_page_find_the_rows_of_one_scope(tmp_path: Path, name: str, query: str) -> None:
+    assert "WHERE tenant = 'default' AND scope = 'my-job'" in query
+    lengths = [[100, 30, 90], [70, 10, 40], [5, 50, 60]]
+    both = [collective(lengths, scope) for scope in ("my-job", "another")]
+    Sink(tmp_path, records("merged", both)).run()
+    with views.connect(tmp_path) as connection:
+        rows = connection.execute(query).fetchall()
+        counted = connection.execute(
+            f"SELECT count(*) FROM {name}() WHERE tenant = 'default' AND scope = 'my-job'"
+        ).fetchall()[0][0]
+        total = connection.execute(f"SELECT count(*) FROM {name}()").fetchall()[0][0]
+    assert 0 < len(rows) <= counted == total // 2
 
 
 def test_columns_come_back_with_their_types_and_folders(tmp_path: Path) -> None:
@@ -184,10 +210,10 @@ def test_incidents_show_their_last_state(tmp_path: Path) -> None:
     assert alerts == [("i1-open",), ("i2-open",), ("i1-resolve",)]
 
 
-def collective(lengths_ns: list[list[int]]) -> bytes:
+def collective(lengths_ns: list[list[int]], scope: str = "job") -> bytes:
     """Collectives of the ranks 0, 1, ...: how long each rank was in it."""
     ranks = len(lengths_ns[0])
-    part = Maker(sources=ranks, count=0).part()
+    part = Maker(sources=ranks, count=0, scope=scope).part()
     n = len(lengths_ns) * ranks
     data = {name: column for name, column in part.data.items() if not name.startswith("edge_")}
     who = np.tile(np.arange(ranks), len(lengths_ns)).astype("<u2")

@@ -230,6 +230,23 @@ def test_windows_are_written_once_and_clocks_on_change() -> None:
     assert take(again, "merged", merged.write(maker.part()), 4)["clocks"].num_rows == 2
 
 
+def test_a_clock_read_in_steps_of_two_sizes_does_not_change_by_turns() -> None:
+    task = fresh()
+    maker = Maker(count=1, clocks=1)
+    found = []
+    for offset, (quantum, bound) in enumerate([(1, 5), (10**9, 5), (1, 5), (10**9, 5), (1, 6), (10**9, 5)]):
+        part = maker.part()
+        part.data["clk_quantum_ns"] = np.array([quantum], "<i8")
+        part.data["clk_bound_ns"] = np.array([bound], "<i8")
+        tables = take(task, "merged", merged.write(part), offset)
+        found += (
+            [(row["quantum_ns"], row["bound_ns"]) for row in tables["clocks"].to_pylist()]
+            if "clocks" in tables
+            else []
+        )
+    assert found == [(1, 5), (10**9, 5), (1, 6)]
+
+
 def test_offsets_are_without_leap_seconds() -> None:
     part = Maker(count=1, clocks=4).part()
     strings, leap_ns = part.strings, 37_000_000_000
