@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from schemas.codes import Control, EdgeKind, Verdict
+
 Kind = Literal["counter", "gauge", "histogram"]
 Number = int | float
 # A metric's values: a number, or numbers by the values of its labels.
@@ -203,6 +205,40 @@ METRICS: Final[Mapping[str, Metric]] = {
     metric.name: metric for metric in (*RUNNER, *TASKS, *DERIVED, *PRODUCERS)
 }
 assert len(METRICS) == len((*RUNNER, *TASKS, *DERIVED, *PRODUCERS)), "a metric is listed twice"
+_KINDS: Final = tuple(kind.name.lower() for kind in EdgeKind)
+_REASONS: Final = (("malformed",), ("unknown_schema",))
+# Series that a stage shows as 0 before they count, so that an alert can tell none from not there. Where the values of
+# labels come from the input (topics, families, tables) there is no such list.
+LABEL_VALUES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
+    "deadlettered": _REASONS,
+    "unreadable": _REASONS,
+    "late": (("late",), ("future",), ("closed",)),
+    "released_past": (("idle",), ("detached",), ("flush",), ("join",)),
+    "detached_rows": (("skew",),),
+    "control_rows": tuple((kind.name.lower(),) for kind in Control),
+    "edges": tuple((kind, verdict.name.lower()) for kind in _KINDS for verdict in Verdict),
+    "inversions_raw": tuple((kind,) for kind in _KINDS),
+    "inversions_after": tuple((kind,) for kind in _KINDS),
+    "unmatched": tuple((kind, role) for kind in _KINDS for role in ("cause", "effect")),
+    "imbalance_skipped": tuple((reason,) for reason in ("flows", "fabric", "paths", "addresses", "gaps")),
+    "findings": tuple(
+        (fault, state) for fault in ("straggler", "clock_fault") for state in ("present", "absent")
+    ),
+    "incidents": (("open",), ("update",), ("resolve",)),
+    "alerts": (("lines", "written"),),
+}
+
+
+def zeros(stage: str) -> dict[str, Value]:
+    """Counters of a stage before anything was counted: those without labels, and the series of LABEL_VALUES."""
+    out: dict[str, Value] = {}
+    for metric in METRICS.values():
+        if metric.kind == "counter" and stage in metric.stages:
+            if not metric.labels:
+                out[metric.name] = 0
+            elif metric.name in LABEL_VALUES:
+                out[metric.name] = dict.fromkeys(LABEL_VALUES[metric.name], 0)
+    return out
 
 
 def check(counters: Mapping[str, Value], stage: str | None = None) -> list[str]:
@@ -233,6 +269,9 @@ def page() -> str:
         "`/healthz` and `/readyz` on a free loopback port, which it writes to",
         "`TEMPOTRACE_HOME/stages/<tenant>-<stage>-<instance>.json`. All metrics carry the labels `tenant`,",
         "`stage` and `instance`, then their own.",
+        "",
+        "Counters without labels, those by reason, kind, verdict, role or state, and `commit_seconds` are 0 from the",
+        "start; series of topics, partitions, families and tables, and gauges, appear once there is something to say.",
         "",
     ]
     stages = list(dict.fromkeys(stage for metric in METRICS.values() for stage in metric.stages))

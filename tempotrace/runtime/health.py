@@ -23,9 +23,9 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from schemas.metrics import METRICS, Value
+from schemas.metrics import METRICS, Value, zeros
 from tempotrace.clockwork import Clock
-from tempotrace.runtime.meters import Histogram, Meters
+from tempotrace.runtime.meters import Histogram, Meters, no_observation
 
 HOST: Final = "127.0.0.1"
 TURN_SECONDS_MAX: Final = 60.0  # a loop that takes longer for a turn is taken to be stuck
@@ -49,12 +49,24 @@ class StageCollector(Collector):
         self._probes = probes
         self._clock = clock
         self._begin = clock.monotonic()
+        stage = names["stage"].split("-")[0]  # produce-gpu, produce-host, ...
+        self._zeros = zeros(stage)
+        self._histograms = [
+            metric.name
+            for metric in METRICS.values()
+            if metric.kind == "histogram" and stage in metric.stages
+        ]
 
     def describe(self) -> list[Metric]:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        values = self._probes.meters.values()
+        counted = self._probes.meters.values()
+        values = {**self._zeros, **counted}
+        for name, none_yet in self._zeros.items():
+            so_far = counted.get(name)
+            if isinstance(none_yet, Mapping) and isinstance(so_far, Mapping):
+                values[name] = {**none_yet, **so_far}
         values["uptime_seconds"] = self._clock.monotonic() - self._begin
         values["lag_records"] = {**self._probes.lag()}
         watermark = values.get("watermark_ns")
@@ -62,7 +74,10 @@ class StageCollector(Collector):
             values["watermark_age_seconds"] = (self._clock.now_ns_tai() - watermark) / 1e9
         for name, value in values.items():
             yield self._family(name, value)
-        for name, histogram in self._probes.meters.histograms().items():
+        histograms = self._probes.meters.histograms()
+        for name in self._histograms:
+            histograms.setdefault(name, no_observation())
+        for name, histogram in histograms.items():
             yield self._histogram(name, histogram)
 
     def _family(self, name: str, value: Value) -> Metric:

@@ -4,6 +4,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from schemas.metrics import COMMIT_SECONDS_BUCKETS, METRICS, Number, Value
@@ -71,11 +72,13 @@ class Meters:
     def histograms(self) -> dict[str, Histogram]:
         """All histograms."""
         with self._lock:
-            out = {}
-            for name, buckets in self._buckets.items():
-                cumulative, running = [], 0
-                for count in buckets.counts:
-                    running += count
-                    cumulative.append(running)
-                out[name] = Histogram(COMMIT_SECONDS_BUCKETS, cumulative, buckets.total)
-            return out
+            return {name: _histogram(buckets) for name, buckets in self._buckets.items()}
+
+
+def _histogram(buckets: _Buckets) -> Histogram:
+    return Histogram(COMMIT_SECONDS_BUCKETS, list(accumulate(buckets.counts)), buckets.total)
+
+
+def no_observation() -> Histogram:
+    """A histogram that nothing was observed for yet."""
+    return _histogram(_Buckets())

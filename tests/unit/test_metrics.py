@@ -26,3 +26,26 @@ def test_check_names_what_is_wrong() -> None:
     assert metrics.check({"edges": {("launch", "proven"): 1}}, "paths") == [
         "edges is not listed for stage paths"
     ]
+
+
+def test_values_of_labels_fit_the_metrics() -> None:
+    for name, values in metrics.LABEL_VALUES.items():
+        assert METRICS[name].kind == "counter"
+        assert {len(value) for value in values} == {len(METRICS[name].labels)}, name
+        assert len(set(values)) == len(values), name
+
+
+def test_what_a_stage_counts_before_it_counts() -> None:
+    zeros = metrics.zeros("merge")
+    assert metrics.check(zeros, "merge") == []
+    assert zeros["late"] == {("late",): 0, ("future",): 0, ("closed",): 0}
+    assert zeros["commits"] == 0
+    edges = zeros["edges"]
+    assert isinstance(edges, dict)
+    assert len(edges) == 20
+    assert edges["collective", "concurrent"] == 0
+    assert metrics.zeros("incidents") == {
+        "incidents": {("open",): 0, ("update",): 0, ("resolve",): 0},
+        "findings_skipped": 0,
+        "unreadable": {("malformed",): 0, ("unknown_schema",): 0},
+    }

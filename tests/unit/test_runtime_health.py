@@ -63,6 +63,48 @@ def test_what_a_stage_shows(tmp_path: Path) -> None:
     assert not (tmp_path / "stages" / "acme-merge-2.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("stage", "families"),
+    [
+        ("merge", ("late", "deadlettered", "edges", "released_past", "commits", "aborts", "inversions_raw")),
+        ("paths", ("unreadable", "path_changes", "commits")),
+        ("diagnosis", ("findings", "unreadable", "commits")),
+        ("lake", ("deadlettered", "unreadable", "units")),
+        ("incidents", ("incidents", "findings_skipped")),
+        ("alerts", ("alerts", "unreadable")),
+        ("produce-gpu", ("acked_events", "heartbeats_skipped")),
+    ],
+)
+def test_an_idle_stage_shows_what_to_watch_as_none(
+    tmp_path: Path, stage: str, families: tuple[str, ...]
+) -> None:
+    clock, meters = FakeClock(1_700_000_000_000_000_000), Meters()
+    probes = Probes(meters, lambda: True, clock.monotonic)
+    with HealthServer(tmp_path, "acme", stage, 0, probes, clock) as health:
+        idle = get(health.port, "/metrics")[1].splitlines()
+        for name in families:
+            values = [line.split()[-1] for line in idle if line.startswith(f"tempotrace_{name}_total{{")]
+            assert set(values) == {"0.0"}, name
+        counts = [line.split()[-1] for line in idle if line.startswith("tempotrace_commit_seconds_count{")]
+        assert counts == (["0.0"] if stage in {"merge", "paths", "diagnosis", "lake"} else [])
+        assert not [line for line in idle if line.startswith("tempotrace_watermark_ns")]
+
+
+def test_series_that_count_stand_beside_those_that_do_not(tmp_path: Path) -> None:
+    clock, meters = FakeClock(1_700_000_000_000_000_000), Meters()
+    meters.show_tasks({"late": {("future",): 4, ("unheard",): 1}})
+    with HealthServer(
+        tmp_path, "acme", "merge", 0, Probes(meters, lambda: True, clock.monotonic), clock
+    ) as health:
+        lines = get(health.port, "/metrics")[1].splitlines()
+    found = {
+        line.split('reason="')[1].split('"')[0]: line.split()[-1]
+        for line in lines
+        if line.startswith("tempotrace_late_total{")
+    }
+    assert found == {"late": "0.0", "future": "4.0", "closed": "0.0", "unheard": "1.0"}
+
+
 def test_only_registered_metrics_are_counted() -> None:
     meters = Meters()
     with pytest.raises(KeyError):
