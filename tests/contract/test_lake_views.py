@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import shutil
 import struct
 from dataclasses import replace
@@ -75,6 +76,24 @@ def test_queries_of_the_page_find_the_rows_of_one_scope(tmp_path: Path, name: st
         ).fetchall()[0][0]
         total = connection.execute(f"SELECT count(*) FROM {name}()").fetchall()[0][0]
     assert 0 < len(rows) <= counted == total // 2
+
+
+QUERIES = [
+    (page, query)
+    for page in ("README.md", "docs/lake.md", "docs/operate.md", "docs/subscribe.md", "docs/imbalance.md")
+    for query in re.findall(r'tempotrace sql "([^"]{4,})"', (REPO / page).read_text())
+]
+
+
+@pytest.mark.parametrize(("page", "query"), QUERIES)
+def test_queries_of_the_pages_are_answered(tmp_path: Path, page: str, query: str) -> None:
+    views.prepare(tmp_path)
+    with views.connect(tmp_path) as connection:
+        assert connection.execute(query).fetchall() == [], page
+
+
+def test_the_readme_asks_for_one_scope() -> None:
+    assert len([query for page, query in QUERIES if page == "README.md" and "scope = " in query]) >= 2
 
 
 def test_columns_come_back_with_their_types_and_folders(tmp_path: Path) -> None:
