@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
@@ -56,7 +55,7 @@ def analyze(
         clock_bound_ns=None if clock_bound is None else bound_ns(clock_bound),
         clock_offset_ns=clock_offsets_ns(clock_offset or []),
     )
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} events"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("reading", total=None)

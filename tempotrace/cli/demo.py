@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from schemas.errors import Usage
 from tempotrace import broker
 from tempotrace.cli.options import DEFAULT_LAKE, Json, Lake, connect, emit
+from tempotrace.cli.options import console as plain_console
 from tempotrace.clockwork import WallClock
 from tempotrace.demo import report
 from tempotrace.demo.run import Plan, run, with_broker
@@ -45,7 +45,7 @@ def demo(
         raise Usage("--seconds: the faults need at least 2 s to show; 3600 at most")
     clock = WallClock()
     begun = clock.monotonic()
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     plan = Plan(
         lake=folder,
         seconds=seconds,
