@@ -9,6 +9,7 @@ from rich.table import Table
 from schemas.time import format_ns
 
 CLOCKS_SHOWN: Final = 20
+OWN_START_NS: Final = 365 * 86_400 * 1_000_000_000  # clocks that are a year apart have nothing in common
 PLURALS: Final = {"match": "matches"}
 Traces = Mapping[str, str]  # file of a rank's trace, by the rank's label
 
@@ -30,15 +31,21 @@ def component(name: str, traces: Traces) -> str:
     return " or ".join(known)
 
 
-def why(evidence: Mapping[str, Any]) -> str:
-    """What an incident rests on, as its last finding had it."""
+def why(evidence: Mapping[str, Any], in_lake: Mapping[str, Any] | None = None) -> str:
+    """What an incident rests on, as its last finding had it; a later count of a clock's edges by `in_lake`."""
     if "offset_low_ns" in evidence:
-        peers = int(evidence.get("peers_total", len(evidence["peers"])))  # findings of before have no total
         one_of = "one of these is " if evidence["verdict"] == "ambiguous" else ""
+        off = one_of + _off(evidence["offset_low_ns"], evidence["offset_high_ns"])
+        if in_lake is not None:
+            edges, peers = counted(in_lake["violated_edges"], "edge"), in_lake["other_clocks"]
+            return f"{off}; {edges} with {counted(peers, 'other clock')} contradict its bound"
+        # Without a total, as findings of before are, the peers are those listed, and the list has an end.
+        least = "" if "peers_total" in evidence else "at least "
+        peers = int(evidence.get("peers_total", len(evidence["peers"])))
         return (
-            f"{one_of}{_off(evidence['offset_low_ns'], evidence['offset_high_ns'])}; when last told, "
-            f"{counted(evidence['violated_edges'], 'edge')} in {counted(evidence['matches'], 'match')} with "
-            f"{counted(peers, 'other clock')} contradicted its bound"
+            f"{off}; when last told, {counted(evidence['violated_edges'], 'edge')} in "
+            f"{counted(evidence['matches'], 'match')} with {least}{counted(peers, 'other clock')} "
+            "contradicted its bound"
         )
     if "collectives_skewed" in evidence:
         return (
@@ -107,16 +114,22 @@ def clocks(found: Sequence[Mapping[str, Any]]) -> Table:
     )
     for each in found[:CLOCKS_SHOWN]:
         offset = "unknown" if each["offset_ns"] is None else format_ns(each["offset_ns"])
+        if each["offset_ns"] is not None and abs(each["offset_ns"]) > OWN_START_NS:
+            offset = "counts from its own start"
         table.add_row(
             escape(each["clock"]),
             each["kind"],
             each["status"],
-            "counts from its own start"
-            if "samples" not in each and each["timescale"] == "arbitrary"
-            else offset,
+            offset,
             bound(each["bound_ns"]),
         )
     return table
+
+
+def all_clocks(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The clocks that the logs are about, then the others that stamped something."""
+    logged = {entry["clock"] for entry in found["clock_logs"]}
+    return [*found["clock_logs"], *(each for each in found["clocks"] if each["clock"] not in logged)]
 
 
 def bound(ns: int | None) -> str:

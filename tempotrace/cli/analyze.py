@@ -84,9 +84,7 @@ def show(result: dict[str, Any]) -> None:
         console.print(line)
     if result["longest_waits"]:
         console.print(told.waits(result["longest_waits"]))
-    logged = {entry["clock"] for entry in result["clock_logs"]}
-    others = [entry for entry in result["clocks"] if entry["clock"] not in logged]
-    if clocks := [*result["clock_logs"], *others]:
+    if clocks := told.all_clocks(result):
         console.print(told.clocks(clocks))
     if result["flows"]:
         console.print(f"{counted(result['flows'], 'flow')} followed.")

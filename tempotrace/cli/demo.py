@@ -1,5 +1,6 @@
 """`tempotrace demo`: the whole pipeline on live input made on the spot."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -75,5 +76,7 @@ def demo(
             if started and not keep_broker:
                 say("stopping the broker")
                 broker.stop(broker.default_folder(settings.home), settings.home)
-    found = report.result(outcome, folder, clock.monotonic() - begun)
+    found = report.result(outcome, folder.resolve(), clock.monotonic() - begun)
+    for line in found["warnings"]:
+        print(f"tempotrace: {line}", file=sys.stderr)
     emit(found, as_json, lambda: report.show(found, started and not keep_broker))

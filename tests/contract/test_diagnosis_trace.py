@@ -58,7 +58,7 @@ def test_a_clock_that_is_behind_is_blamed() -> None:
     assert told.component(incident["component"], told.traces(found["inputs"])) == (
         f"{incident['component']} (rank 3, dlrm_kineto/worker3_step_12.1694128201557.pt.trace.json)"
     )
-    assert told.why(incident["evidence"]) == (
+    assert told.why(incident["evidence"] | {"peers_total": 2}) == (
         "behind by 40.5 µs to 184 µs; when last told, 6 edges in 6 matches with 2 other clocks contradicted its bound"
     )
     host, name = incident["component"].split("/")

@@ -28,7 +28,9 @@ def test_a_component_with_the_file_it_is_known_by() -> None:
 
 
 def blame(low: int | None, high: int | None, **more: Any) -> str:
-    evidence = {"verdict": "blamed", "violated_edges": 1, "matches": 1, "peers": ["a"], **more}
+    evidence = (
+        {"verdict": "blamed", "violated_edges": 1, "matches": 1, "peers": ["a"]} | {"peers_total": 1} | more
+    )
     return told.why({"offset_low_ns": low, "offset_high_ns": high, **evidence})
 
 
@@ -51,6 +53,20 @@ def test_peers_are_counted_and_not_only_listed() -> None:
     """The list in the evidence ends at 16."""
     listed = [f"k{n}" for n in range(16)]
     assert "in 9 matches with 56 other clocks" in blame(1, 2, matches=9, peers=listed, peers_total=56)
+    old = {
+        "verdict": "blamed",
+        "offset_low_ns": 1,
+        "offset_high_ns": 2,
+        "violated_edges": 9,
+        "matches": 9,
+        "peers": listed,
+    }
+    assert "with at least 16 other clocks" in told.why(old)
+    counted = {"violated_edges": 1_686, "other_clocks": 56}
+    assert (
+        told.why(old, counted)
+        == "ahead by 1 ns to 2 ns; 1,686 edges with 56 other clocks contradict its bound"
+    )
 
 
 def test_a_straggler_in_shares_of_its_weighted_counts() -> None:
