@@ -87,7 +87,7 @@ def show(result: dict[str, Any]) -> None:
     if clocks := told.all_clocks(result):
         console.print(told.clocks(clocks))
     if result["flows"]:
-        console.print(f"{counted(result['flows'], 'flow')} followed.")
+        console.print(f"{counted(result['flows'], 'flow record')}, one for each flow in each window.")
     if not result["incidents"]:
         console.print("No incident found.")
     traces = told.traces(result["inputs"])

@@ -47,7 +47,7 @@ def result(query: Query, tenant: str, scope: str, produced: Mapping[str, Any]) -
     )
     files = [Path(name) for each in produced["inputs"] if each["kind"] == "logs" for name in each["files"]]
     flows = query(
-        "SELECT count(DISTINCT flow_id) AS n FROM flows WHERE tenant = ? AND job = ?", tenant, scope
+        "SELECT count(DISTINCT flow_id) AS n FROM flows WHERE tenant = ? AND scope = ?", tenant, scope
     )
     return {
         "scope": scope,

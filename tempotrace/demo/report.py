@@ -1,6 +1,7 @@
 """What the lake says of a run of the demo, as the object that `--json` prints and as words for people."""
 
 import json
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -152,8 +153,10 @@ def show(found: dict[str, Any], started: bool) -> None:
     me = "tempotrace" if shutil.which("tempotrace") else sys.argv[0]
     console.print("\nThree things to try next:")
     for query in _queries(found):
-        console.print(f'  {me} sql --lake {found["lake"]} "{query}"', soft_wrap=True, highlight=False)
-    if files is None:
+        console.print(
+            f'  {me} sql --lake {shlex.quote(found["lake"])} "{query}"', soft_wrap=True, highlight=False
+        )
+    if files is None or not files["events"]:
         console.print(
             f"  with files of your own: {me} analyze TRACES/ ptp4l.log --clock-bound 1us",
             soft_wrap=True,
@@ -171,7 +174,7 @@ def _queries(found: dict[str, Any]) -> list[str]:
         "SELECT verdict, count(*), min(gap_ns), max(gap_ns) FROM edges "
         f"WHERE scope = '{job}' AND kind = 'message' GROUP BY verdict"
     )
-    if found["own"] is not None:
+    if found["own"] is not None and found["own"]["events"]:
         return [*own.queries(found["own"]), judged]
     return [
         judged,

@@ -6,28 +6,45 @@ from typing import Any
 
 import pytest
 
+from producers.sim.cluster import read
+from producers.sim.options import SimOptions, SimReport
+from schemas.codec import encode_batch
 from schemas.errors import Setup
 from schemas.processor import Outlet, Processor
+from schemas.topics import batch_headers
 from sinks import views
 from sinks.lake import TABLES_OF, LakeProcessor
 from sinks.units import LakeOutlet
+from streams.causality.merge import Merge
+from streams.causality.settings import MergeSettings
 from tempotrace.analyze import analyze
-from tempotrace.clockwork import WallClock
+from tempotrace.clockwork import FakeClock, WallClock, seeded
 from tempotrace.demo import report
 from tempotrace.demo.crew import Child, Crew
 from tempotrace.demo.run import TENANT, Outcome
 from tempotrace.inputs import Choices
+from tempotrace.runtime.local import LocalRunner, MemoryLog
+from tests import int_build as b
 from tests.gpu_traces import job, raw
 from tests.lakes import topic
 
 LOG = "".join(f"ptp4l[{n}.5]: [a.0] master offset {n} s2 freq +1 path delay 100\n" for n in range(99))
+REPORT = b.individual(b.ethernet(b.ipv4(b.udp(b.md_20([{"node": 2}], b.bitmap(0))))), kind=0)
+CAPTURE = b.pcap([(10**18, b.frame(b.report_20(REPORT, node=9)))])
 
 
 @pytest.fixture
 def found(tmp_path: Path) -> dict[str, Any]:
     """The report of a run in which only the user's own files went into the lake."""
-    paths = [tmp_path / name for name in ("a.json", "b.json", "ptp4l.log", "junk.log")]
-    for path, content in zip(paths, (raw(job(0, 2)), raw(job(1, 2)), LOG.encode(), b"hello\n"), strict=True):
+    contents = {
+        "a.json": raw(job(0, 2)),
+        "b.json": raw(job(1, 2)),
+        "ptp4l.log": LOG.encode(),
+        "junk.log": b"hello\n",
+        "int.pcap": CAPTURE,
+    }
+    paths = [tmp_path / name for name in contents]
+    for path, content in zip(paths, contents.values(), strict=True):
         path.write_bytes(content)
     lake = tmp_path / "lake"
     views.prepare(lake)
@@ -44,7 +61,8 @@ def found(tmp_path: Path) -> dict[str, Any]:
 
 def test_the_lake_has_of_the_files_what_analyze_finds_in_them(found: dict[str, Any]) -> None:
     own = found["own"]
-    assert own["events"] == found["events_in_lake"] == found["events_produced"] == 28 + 99
+    assert own["events"] == found["events_in_lake"] == found["events_produced"] == 28 + 99 + 1
+    assert own["flows"] == 1
     assert own["edges"]["collective"] == {"inferred": 4}
     for wait in own["longest_waits"]:
         assert wait["longest_wait_ns"] == wait["longest_ns"] - wait["last_ns"] >= 0
@@ -62,6 +80,7 @@ def test_people_are_told_of_their_files(found: dict[str, Any], capsys: pytest.Ca
     assert "kineto:" not in hosts
     assert f"left out: {warning}" in own
     assert "edges of kind collective: 4 inferred" in own
+    assert "1 flow followed" in own
     assert "kineto:1" in own
     assert "ptp:a.0" in own
     assert [("own-1" in line, "job-1" in line) for line in more.splitlines()] == [
@@ -89,3 +108,37 @@ def test_files_of_which_nothing_could_be_used_do_not_end_the_demo(tmp_path: Path
         ended(tmp_path, printed, False).result()
     with pytest.raises(Setup, match="own ended with code 1"):
         ended(tmp_path, {"error": "no broker"}, True).result()
+
+
+def test_edges_against_a_clock_are_counted_with_those_of_the_clocks_below_it(tmp_path: Path) -> None:
+    options = SimOptions(
+        ranks=8,
+        hosts=4,
+        seconds=1.0,
+        step_ns=20_000_000,
+        scenario="healthy",
+        faults=("clock_step:host1:250us@500ms",),
+    )
+    log = MemoryLog(FakeClock())
+    for batch in read(options, SimReport(), seeded(3)):
+        headers = tuple(batch_headers(batch.family, batch.count, batch.scope))
+        log.append("events", 0, batch.scope.encode(), encode_batch(batch), headers)
+    views.prepare(tmp_path)
+    outlet = LakeOutlet(tmp_path, "default", topic, TABLES_OF)
+    runner = LocalRunner(
+        (Merge(MergeSettings("default")), LakeProcessor("default")), log, outlets={"lake": outlet}
+    )
+    runner.flush("default")
+    with views.connect(tmp_path) as db:
+        ((scope, edges),) = db.execute(
+            "SELECT scope, count(*) FROM edges WHERE verdict = 'violated' GROUP BY scope"
+        ).fetchall()
+        pairs = db.execute(
+            "SELECT DISTINCT cause_clock, effect_clock FROM edges WHERE verdict = 'violated'"
+        ).fetchall()
+        others = {clock for pair in pairs for clock in pair if not clock.startswith("host1/")}
+        assert all(sum(clock.startswith("host1/") for clock in pair) == 1 for pair in pairs)
+        found = db.execute(report.CONTRADICTIONS, ["host1/ptp0", "default", scope]).fetchall()
+        assert found == [(edges, len(others))]
+        assert edges > len(others) > 1
+        assert db.execute(report.CONTRADICTIONS, ["host1/ptp0", "default", "other"]).fetchall() == [(0, 0)]
