@@ -3,7 +3,6 @@
 import importlib
 import io
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -156,17 +155,3 @@ def test_emit_knows_numpy_paths_sets_and_bytes(capsys: pytest.CaptureFixture[str
     assert json.loads(capsys.readouterr().out) == {"n": 3, "a": [0, 1], "p": "x", "s": ["a", "b"], "b": "01"}
     options.emit(result, False, lambda: sys.stdout.write("for people"))
     assert capsys.readouterr().out == "for people"
-
-
-def test_a_pipe_breaks_no_line(capsys: pytest.CaptureFixture[str]) -> None:
-    line = "word " * 60 + "end"
-    options.console().print(line)
-    options.console(stderr=True).print(line)
-    assert capsys.readouterr() == (line + "\n", line + "\n")
-
-
-def test_there_is_one_way_to_a_console() -> None:
-    """Any other would break lines at 80 columns where it is no terminal."""
-    modules = sorted(Path(cli.__file__).parents[1].rglob("*.py"))
-    made = [path.name for path in modules if re.search(r"\bConsole\(", path.read_text())]
-    assert made == ["options.py"]

@@ -1,11 +1,13 @@
 """How findings are put to people, and what `analyze` prints of small files."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tempotrace import cli, told
+from tempotrace.cli import options
 from tests.gpu_traces import job, raw
 
 LOG = "".join(f"ptp4l[{n}.5]: [a.0] master offset {n} s2 freq +1 path delay 100\n" for n in range(99))
@@ -98,3 +100,17 @@ def test_ranks_of_a_larger_job_are_said_to_be_few(tmp_path: Path, capsys: pytest
     path = tmp_path / "a.json"
     path.write_bytes(raw(job(0, 8)))
     assert "2 collectives incomplete: the traces are of 1 of 8 members of the job" in analyzed(capsys, path)
+
+
+def test_a_pipe_breaks_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "word " * 60 + "end"
+    options.console().print(line)
+    options.console(stderr=True).print(line)
+    assert capsys.readouterr() == (line + "\n", line + "\n")
+
+
+def test_there_is_one_way_to_a_console() -> None:
+    """Any other would break lines at 80 columns where it is no terminal."""
+    modules = sorted(Path(cli.__file__).parents[1].rglob("*.py"))
+    made = [path.name for path in modules if re.search(r"\bConsole\(", path.read_text())]
+    assert made == ["options.py"]
