@@ -82,8 +82,15 @@ class AlertBook:
             confidence=incident.confidence,
             onset_ns=incident.onset_ns,
             at_ns=at_ns,
-            text=f"{incident.fault_class} of {incident.component_kind} {incident.component} {done}{sure}",
+            text=f"{incident.fault_class} of {_named(incident)} {done}{sure}",
         )
+
+
+def _named(incident: Incident) -> str:
+    """The component, with its kind where neither its name nor the fault's says it."""
+    kind, name = incident.component_kind, incident.component
+    told = name.startswith(kind) or incident.fault_class.startswith(kind)
+    return name if told else f"{kind} {name}"
 
 
 class AlertProcessor:

@@ -261,7 +261,7 @@ def clocks(part: Merged, rows: I64) -> pa.Table | None:
             integers(data["clk_as_of_ns"]),
             names(data["clk_kind"], c.ClockKind),
             names(data["clk_status"], c.Status),
-            integers(_offset_ns(part)[rows]),
+            integers(offset_ns(part)[rows]),
             floats(data["clk_rate_ppb"]),
             integers(data["clk_bound_ns"]),
             floats(data["clk_growth_ppb"]),
@@ -279,7 +279,7 @@ def clocks(part: Merged, rows: I64) -> pa.Table | None:
 _OF_CLOCK = ("clk_", "map_")
 
 
-def _offset_ns(part: Merged) -> I64:
+def offset_ns(part: Merged) -> I64:
     """clock - parent at the reference reading, leap seconds between UTC and TAI left out. By clock entry."""
     data = part.data
     ref, parent = data["clk_ref_ns"], data["clk_ref_parent_ns"]

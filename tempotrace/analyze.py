@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from producers.cutting import messages
+from producers.host import logs
 from schemas.batch import Batch
 from schemas.codec import encode_record
 from schemas.metrics import Value
@@ -16,8 +17,9 @@ from streams.causality.merge import Merge
 from streams.causality.settings import MergeSettings
 from streams.diagnosis.stage import Diagnosis, DiagnosisSettings
 from streams.paths.stage import Paths, PathsSettings
+from tempotrace import clockcheck
 from tempotrace.clockwork import FakeClock
-from tempotrace.inputs import Choices, Feed, feeds, side_by_side, sort_out
+from tempotrace.inputs import Choices, feeds, side_by_side, sort_out
 from tempotrace.runtime.local import LocalRunner, MemoryLog
 from tempotrace.summary import Summary, incidents_of
 from tempotrace.used import require
@@ -47,7 +49,8 @@ def analyze(
         processors += lake[0]
         outlets = lake[1]
     runner = LocalRunner(processors, log, outlets=outlets)
-    running = feeds(sort_out(paths), choices)
+    chosen = sort_out(paths)
+    running = feeds(chosen, choices)
     events = 0
     for item in side_by_side(running):
         clock.advance(RECORD_NS)
@@ -60,14 +63,14 @@ def analyze(
             log.append("deadletter", 0, None, encode_record(item))
         say(events, "reading")
     told = [line for feed in running for line in feed.report.warnings]
-    require(events, "files", told, {"inputs": [_input(feed) for feed in running], "events": 0})
+    require(events, "files", told, {"inputs": [feed.told() for feed in running], "events": 0})
     say(events, "merging")
     runner.run()
     runner.flush(choices.tenant)
     summary = Summary()
     summary.take(log.records("merged"))
     return {
-        "inputs": [_input(feed) for feed in running],
+        "inputs": [feed.told() for feed in running],
         "events": events,
         "rows": summary.rows,
         "late": _total(runner.counters("merge").get("late", 0)),
@@ -82,6 +85,7 @@ def analyze(
         "collectives_incomplete": summary.incomplete,
         "longest_waits": summary.waits,
         "clocks": [summary.clocks[name] for name in sorted(summary.clocks)],
+        "clock_logs": _clock_logs(chosen.logs, choices),
         "incidents": [
             {**asdict(incident), "evidence": json.loads(incident.evidence)}
             for incident in incidents_of(log.records("findings"))
@@ -90,18 +94,15 @@ def analyze(
     }
 
 
+def _clock_logs(paths: Sequence[Path], choices: Choices) -> list[dict[str, Any]]:
+    """The clocks that the logs are about, as `clock check` has them."""
+    if not paths:
+        return []
+    result, _ = clockcheck.check(paths, logs.Options(tenant=choices.tenant, host=choices.host))
+    entries: list[dict[str, Any]] = result["clocks"]
+    return entries
+
+
 def _total(value: Value) -> int:
     """A counter's sum over its labels."""
     return int(sum(value.values())) if isinstance(value, Mapping) else int(value)
-
-
-def _input(feed: Feed) -> dict[str, Any]:
-    report = feed.report
-    return {
-        "kind": feed.kind,
-        "files": [str(path) for path in feed.paths],
-        "events": report.events,
-        "skipped": dict(report.skipped),
-        "warnings": list(report.warnings),
-        **report.fields(),
-    }

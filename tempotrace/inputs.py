@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from producers.cutting import tables_only, without_promises
 from producers.gpu import read as kineto
@@ -60,6 +60,17 @@ class Feed:
     paths: tuple[Path, ...]
     batches: Iterator[Item]
     report: Report
+
+    def told(self) -> dict[str, Any]:
+        """What became of the files, as `--json` prints it."""
+        return {
+            **self.report.fields(),
+            "kind": self.kind,
+            "files": [str(path) for path in self.paths],
+            "events": self.report.events,
+            "skipped": dict(self.report.skipped),
+            "warnings": list(self.report.warnings),
+        }
 
 
 def sort_out(paths: Sequence[Path]) -> Files:

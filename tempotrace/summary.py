@@ -11,6 +11,7 @@ from schemas.codec import decode_merged, decode_record
 from schemas.merged import Merged
 from schemas.processor import Record
 from schemas.records import Finding, Incident, read
+from sinks.windows import offset_ns
 from streams.diagnosis.incidents import fold, key_of
 from streams.diagnosis.window import Directory, collectives, window_edges
 
@@ -70,7 +71,11 @@ class Summary:
         self._waits(parts)
 
     def _waits(self, parts: Sequence[Merged]) -> None:
-        """The collectives in which somebody waited longest, by each member's own duration."""
+        """The collectives in which somebody waited longest, by each member's own duration.
+
+        `last_ns` and `longest_ns` are durations of kernels, of the last to arrive and of who was in the
+        collective longest. The difference is waiting.
+        """
         edges = window_edges(parts, self._directory)
         found = collectives(edges)
         names = self._directory.members.names
@@ -84,9 +89,10 @@ class Summary:
                     "members": len(rows),
                     "end_ns": int(found.end_ns[k]),
                     "last_to_arrive": names[int(members[0])],
-                    "last_duration_ns": int(duration[0]),
+                    "last_ns": int(duration[0]),
                     "longest_wait": names[int(members[-1])],
-                    "longest_wait_ns": int(duration[-1]),
+                    "longest_ns": int(duration[-1]),
+                    "longest_wait_ns": int(duration[-1] - duration[0]),
                     "median_wait_ns": int(np.median(duration[1:] - duration[0])) if len(rows) > 1 else 0,
                 }
             )
@@ -95,14 +101,16 @@ class Summary:
 
     def _clocks(self, part: Merged) -> None:
         data = part.data
+        offsets = offset_ns(part)
         for entry in range(part.table_len("clk")):
-            bound = int(data["clk_bound_ns"][entry])
+            bound, offset = int(data["clk_bound_ns"][entry]), int(offsets[entry])
             self.clocks[part.clock_name(entry)] = {
                 "clock": part.clock_name(entry),
                 "parent": part.text(int(data["clk_parent"][entry])),
                 "kind": c.ClockKind(int(data["clk_kind"][entry])).name.lower(),
                 "status": c.Status(int(data["clk_status"][entry])).name.lower(),
                 "timescale": c.Timescale(int(data["clk_timescale"][entry])).name.lower(),
+                "offset_ns": None if offset == c.NULL_I64 else offset,
                 "bound_ns": None if bound == c.NULL_I64 else bound,
                 "assurance": c.Assurance(int(data["clk_assurance"][entry])).name.lower(),
             }

@@ -47,11 +47,20 @@ class KinetoReport(Report):
     scope: str = ""
     files: int = 0
     ranks: int = 0
+    world_size: int | None = None  # of the job, as the traces say; the greatest
+    traces: dict[str, str] = field(default_factory=dict)  # file by label: the rank, else the file's stem
     facts: dict[str, int] = field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
         """The producer's own fields of the `--json` result."""
-        return {"scope": self.scope, "files": self.files, "ranks": self.ranks, "facts": dict(self.facts)}
+        return {
+            "scope": self.scope,
+            "files": self.files,
+            "ranks": self.ranks,
+            "world_size": self.world_size,
+            "traces": dict(self.traces),
+            "facts": dict(self.facts),
+        }
 
 
 def read(paths: Sequence[Path], options: Options, report: KinetoReport) -> Iterator[Batch]:
@@ -120,9 +129,12 @@ def _collect(paths: Sequence[Path], report: KinetoReport) -> dict[str, Trace]:
         raise MalformedInput(f"{report.warnings[0]}{more}" if report.warnings else "no trace was given")
     report.files = len(by_label)
     report.ranks = sum(trace.rank is not None for _, trace in by_label.values())
+    worlds = [trace.world_size for _, trace in by_label.values() if trace.world_size is not None]
+    report.world_size = max(worlds, default=None)
     order = sorted(
         by_label, key=lambda label: (by_label[label][1].rank is None, by_label[label][1].rank, label)
     )
+    report.traces = {label: by_label[label][0] for label in order}
     return {label: by_label[label][1] for label in order}
 
 

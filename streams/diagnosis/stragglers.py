@@ -19,6 +19,12 @@ memory of 64), blamed k of n where the sizes of the collectives make µ expected
 step is late to all collectives of the step, so 4 of them count as one trial: the Chernoff bound
 P <= exp(-n/4·KL(k/n || µ/n)), corrected for the number of ranks, must fall below 1e-6; and what it costs the
 median member must be at least 5 % of the time between its collectives and 20 µs.
+
+In the evidence `collectives`, `blamed` and `expected_by_chance` are n, k and µ: weighted counts, the newest
+collective with 1 and each older one with 1/64 less, so no integers; k/n and µ/n are shares. `cost_ns` and
+`period_ns` are means by the same weights: what the rank's own work cost the median member each time, and the time
+between its collectives. `operation`, `group`, `arrived`, `longest_wait`, `longest_wait_ns` and `median_wait_ns` are
+of the one collective in which it was blamed last; these waits are whole, whoever had made it late.
 """
 
 from typing import Any

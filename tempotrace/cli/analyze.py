@@ -5,17 +5,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from schemas.time import format_ns
+from tempotrace import told
 from tempotrace.analyze import analyze as run
 from tempotrace.cli.options import DEFAULT_TENANT, Json, Tenant, emit
 from tempotrace.cli.options import console as plain_console
 from tempotrace.cli.produce_gpu import clock_bound_ns as bound_ns
 from tempotrace.cli.produce_gpu import clock_offsets_ns
 from tempotrace.inputs import Choices
+from tempotrace.told import counted
 
 app = typer.Typer()
 
@@ -56,7 +57,7 @@ def analyze(
         clock_bound_ns=None if clock_bound is None else bound_ns(clock_bound),
         clock_offset_ns=clock_offsets_ns(clock_offset or []),
     )
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} events"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("reading", total=None)
@@ -73,61 +74,41 @@ def show(result: dict[str, Any]) -> None:
     """The result for people."""
     console = plain_console()
     console.print(
-        f"{result['events']:,} events read, {result['rows']:,} merged in {result['windows']:,} windows, "
-        f"{result['late']:,} late, {result['deadlettered']:,} dead-lettered; "
-        f"{result['deadletters']:,} dead letters."
+        f"{counted(result['events'], 'event')} read, {result['rows']:,} merged in "
+        f"{counted(result['windows'], 'window')}, {result['late']:,} late, {result['deadlettered']:,} "
+        f"dead-lettered; {counted(result['deadletters'], 'dead letter')}."
     )
     if result["edges"]:
-        table = Table(
-            "edge", "proven", "inferred", "violated", "inverted as read", "after repair", "unmatched"
-        )
-        for kind, counts in sorted(result["edges"].items()):
-            lost = ", ".join(
-                f"{n:,} {side}s" for side, n in sorted(result["unmatched"].get(kind, {}).items())
-            )
-            table.add_row(
-                kind,
-                *(f"{counts.get(verdict, 0):,}" for verdict in ("proven", "inferred", "violated")),
-                f"{result['inversions_raw'].get(kind, 0):,}",
-                f"{result['inversions_after'].get(kind, 0):,}",
-                lost or "0",
-            )
-        console.print(table)
+        console.print(_edges(result))
+    for line in told.unmatched(result["inputs"], result["collectives_incomplete"]):
+        console.print(line)
     if result["longest_waits"]:
-        table = Table("collective", "group", "members", "last to arrive", "waited longest", "for")
-        for wait in result["longest_waits"]:
-            table.add_row(
-                wait["operation"],
-                wait["group"],
-                str(wait["members"]),
-                wait["last_to_arrive"],
-                wait["longest_wait"],
-                format_ns(wait["longest_wait_ns"]),
-            )
-        console.print(table)
+        console.print(told.waits(result["longest_waits"]))
+    if clocks := told.all_clocks(result):
+        console.print(told.clocks(clocks))
+    if result["flows"]:
+        console.print(f"{counted(result['flows'], 'flow record')}, one for each flow in each window.")
     if not result["incidents"]:
         console.print("No incident found.")
+    traces = told.traces(result["inputs"])
     for incident in result["incidents"]:
         console.print(
-            f"[bold]{incident['fault_class']}[/bold] {incident['component']} "
-            f"(confidence {incident['confidence']:.2f}): {_why(incident['evidence'])}"
+            f"[bold]{incident['fault_class']}[/bold] {escape(told.component(incident['component'], traces))}, "
+            f"confidence {incident['confidence']:.2f}: {told.why(incident['evidence'])}"
         )
 
 
-def _why(evidence: dict[str, Any]) -> str:
-    low, high = evidence.get("offset_low_ns"), evidence.get("offset_high_ns")
-    if low is not None or high is not None:
-        ends = [format_ns(end) if end is not None else "?" for end in (low, high)]
-        return (
-            f"{evidence['verdict']}; ahead by {ends[0]} to {ends[1]}; {evidence['violated_edges']} edges in "
-            f"{evidence['matches']} matches contradict its bound, with {len(evidence['peers'])} peers"
+def _edges(result: dict[str, Any]) -> Table:
+    table = Table("edge", "proven", "inferred", "violated", "inverted as read", "after repair", "unmatched")
+    for kind, counts in sorted(result["edges"].items()):
+        lost = ", ".join(
+            counted(count, side) for side, count in sorted(result["unmatched"].get(kind, {}).items())
         )
-    if "collectives_skewed" in evidence:
-        return (
-            f"a suspect: its ends are off by {format_ns(evidence['end_skew_mean_ns'])} in "
-            f"{evidence['collectives_skewed']} of {evidence['collectives']} collectives"
+        table.add_row(
+            kind,
+            *(f"{counts.get(verdict, 0):,}" for verdict in ("proven", "inferred", "violated")),
+            f"{result['inversions_raw'].get(kind, 0):,}",
+            f"{result['inversions_after'].get(kind, 0):,}",
+            lost or "0",
         )
-    return (
-        f"last to arrive in {evidence['blamed']} of its last {evidence['collectives']} collectives "
-        f"(by chance {evidence['expected_by_chance']}), costs the others {format_ns(evidence['cost_ns'])} each"
-    )
+    return table

@@ -4,7 +4,6 @@ import logging
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from loadtest import machine, report
@@ -75,7 +74,7 @@ def bench(
     at_start = machine.facts()
     # Members that come and go are this command's normal life.
     logging.getLogger("tempotrace.runtime").setLevel(logging.WARNING)
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with (
         stop_signals() as stop,

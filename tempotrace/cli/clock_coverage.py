@@ -8,6 +8,7 @@ import typer
 
 from schemas.time import format_ns
 from tempotrace.cli.options import Json, emit
+from tempotrace.cli.options import console as plain_console
 
 
 def register(app: typer.Typer) -> None:
@@ -67,10 +68,9 @@ def coverage(
 
 
 def _show(result: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = plain_console()
     table = Table(
         "family", "history", "intervals", "misses", "lower 95 %", "width", "fbclock", "ClockBound",
         title="Simulated: coverage of the clock error at event times; widths over the oracle's 1 - 1e-4 quantile",

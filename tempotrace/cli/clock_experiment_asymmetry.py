@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from tempotrace.cli.options import Json, emit
+from tempotrace.cli.options import console as plain_console
 from tempotrace.clockwork import seeded
 
 
@@ -32,14 +33,13 @@ def asymmetry(
     as_json: Json = False,
 ) -> None:
     """Run the trials."""
-    from rich.console import Console
     from rich.progress import Progress
 
     from tempotrace import asymmetry_trial, chart
 
     if plot is not None:
         chart.check_name(plot)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(console=plain_console(stderr=True), transient=True) as progress:
         task = progress.add_task("trials", total=len(asymmetry_trial.SHARES) * trials)
         result = {"seed": seed} | asymmetry_trial.run(trials, seeded(seed), lambda: progress.advance(task))
     if plot is not None:
@@ -49,10 +49,9 @@ def asymmetry(
 
 
 def _show(result: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = plain_console()
     fabric = result["fabric"]
     console.print(
         f"Simulated: {fabric['leaves']} leaves, {fabric['spines']} spines, {fabric['hosts']} hosts, ticks of "

@@ -33,14 +33,13 @@ def gpu_map(
 
     Example: tempotrace clock experiment gpu-map --maps 1200
     """
-    from rich.console import Console
     from rich.progress import Progress
 
     from tempotrace import gpu_experiment as experiment
 
     if not 0 < wander < 1e6:
         raise Usage(f"--wander {wander:g}: it must be above 0 and below 1e6")
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("Mapping simulated timers", total=1.0)
         result = experiment.run(

@@ -1,15 +1,16 @@
 """`tempotrace demo`: the whole pipeline on live input made on the spot."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from schemas.errors import Usage
 from tempotrace import broker
 from tempotrace.cli.options import DEFAULT_LAKE, Json, Lake, connect, emit
+from tempotrace.cli.options import console as plain_console
 from tempotrace.clockwork import WallClock
 from tempotrace.demo import report
 from tempotrace.demo.run import Plan, run, with_broker
@@ -45,7 +46,7 @@ def demo(
         raise Usage("--seconds: the faults need at least 2 s to show; 3600 at most")
     clock = WallClock()
     begun = clock.monotonic()
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     plan = Plan(
         lake=folder,
         seconds=seconds,
@@ -75,5 +76,7 @@ def demo(
             if started and not keep_broker:
                 say("stopping the broker")
                 broker.stop(broker.default_folder(settings.home), settings.home)
-    found = report.result(outcome, folder, clock.monotonic() - begun)
+    found = report.result(outcome, folder.resolve(), clock.monotonic() - begun)
+    for line in found["warnings"]:
+        print(f"tempotrace: {line}", file=sys.stderr)
     emit(found, as_json, lambda: report.show(found, started and not keep_broker))

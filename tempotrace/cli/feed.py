@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, Protocol
 
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from producers.copies import Copies
@@ -20,6 +19,7 @@ from producers.spool import Spool
 from schemas import topics
 from schemas.batch import Batch
 from schemas.errors import BrokerAway, MalformedInput
+from tempotrace.cli.options import console as plain_console
 from tempotrace.cli.options import emit
 from tempotrace.clockwork import WallClock, new_incarnation
 from tempotrace.runtime.health import HealthServer, Probes
@@ -256,7 +256,7 @@ def copies_of(
 def _send_all(
     batches: Iterator[Item], report: Report, publisher: Publisher, stop: threading.Event | None, what: str
 ) -> None:
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
+from tempotrace.cli.options import console as plain_console
+
 
 def show(sides: list[dict[str, Any]], compared: dict[str, Any] | None = None) -> None:
     """One report, or both sides of a comparison and the whole."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, markup=False)
+    console = plain_console(plain=True)
     whole = compared or sides[0]
     console.print(whole["input"], soft_wrap=True)
     table = Table("mode", "layer", "flows", "links", "FIM", "by chance", "z", "p", "max/mean")

@@ -78,11 +78,16 @@ def emit(result: Mapping[str, Any], as_json: bool, human: Callable[[], object]) 
         human()
 
 
-def console() -> "Console":
-    """Where results for people go. A pipe has no width: nothing is cut there."""
+def console(*, stderr: bool = False, plain: bool = False) -> "Console":
+    """Where words for people go. A pipe has no width: no line is cut or broken there.
+
+    `plain`: neither colours for numbers nor marks in brackets, for text that comes from outside.
+    """
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else PIPE_WIDTH
+    return Console(stderr=stderr, width=width, highlight=not plain, markup=not plain)
 
 
 def _plain(value: Any) -> Any:

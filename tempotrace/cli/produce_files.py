@@ -2,15 +2,27 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from producers.report import Report
 from tempotrace.cli.feed import publish
 from tempotrace.cli.options import DEFAULT_TENANT, Bootstrap, Json, KafkaProperties, Tenant, connect
-from tempotrace.inputs import Choices, Item, feeds, side_by_side, sort_out
+from tempotrace.inputs import Choices, Feed, Item, feeds, side_by_side, sort_out
+
+
+@dataclass
+class FilesReport(Report):
+    """The sum over the producers, and what each of them tells of its files."""
+
+    running: list[Feed] = field(default_factory=list)
+
+    def fields(self) -> dict[str, Any]:
+        """The producers' own parts of the `--json` result."""
+        return {"inputs": [feed.told() for feed in self.running]}
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +52,7 @@ def files(
 ) -> None:
     """Send files of several kinds into one scope."""
     running = feeds(sort_out(paths), Choices(tenant=tenant, scope=scope, host=host))
-    report = Report()
+    report = FilesReport(running=running)
 
     def items(stop: threading.Event) -> Iterator[Item]:
         for item in side_by_side(running):

@@ -88,7 +88,7 @@ def lake(
         ),
         make_outlet=outlet,
     )
-    result = {"lake": str(folder.absolute()), "units": committed[0], **_lake_result(counted)}
+    result = {"lake": str(folder.resolve()), "units": committed[0], **_lake_result(counted)}
     emit(
         result,
         as_json,

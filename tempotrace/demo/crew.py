@@ -30,6 +30,7 @@ class Child:
     process: subprocess.Popen[bytes]
     out: Path
     log: Path
+    forgiving: bool = False  # that nothing of its input could be used is a result too
 
     def last_words(self) -> str:
         """The end of what it said on stderr."""
@@ -39,11 +40,12 @@ class Child:
     def result(self) -> dict[str, Any]:
         """What it printed. Raises Setup where it failed."""
         code = self.process.returncode
-        if code != 0:
-            raise Setup(f"{self.name} ended with code {code}: {self.last_words()} (see {self.log})")
-        found = json.loads(self.out.read_text())
+        printed = self.out.read_text()
+        found = json.loads(printed) if printed.strip() and code in (0, 1) else {}
         assert isinstance(found, dict)
-        return found
+        if code == 0 or (self.forgiving and "inputs" in found):
+            return found
+        raise Setup(f"{self.name} ended with code {code}: {self.last_words()} (see {self.log})")
 
 
 @dataclass
@@ -73,8 +75,8 @@ class Crew:
                 child.process.kill()
                 child.process.wait()
 
-    def start(self, name: str, arguments: Sequence[str]) -> Child:
-        """Run `tempotrace ARGUMENTS --json` in a process of its own."""
+    def start(self, name: str, arguments: Sequence[str], forgiving: bool = False) -> Child:
+        """Run `tempotrace ARGUMENTS --json` in a process of its own; see Child for `forgiving`."""
         out, log = self.folder / f"{name}.json", self.folder / f"{name}.log"
         environment = {**os.environ, "TEMPOTRACE_HOME": str(self.home), "NUMBA_NUM_THREADS": "1"}
         with out.open("wb") as stdout, log.open("wb") as stderr:
@@ -86,7 +88,7 @@ class Crew:
                 env=environment,
                 start_new_session=True,  # Ctrl-C reaches us alone; we stop them in order
             )
-        child = Child(name, process, out, log)
+        child = Child(name, process, out, log, forgiving)
         self.children.append(child)
         return child
 

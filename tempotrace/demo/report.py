@@ -1,17 +1,31 @@
 """What the lake says of a run of the demo, as the object that `--json` prints and as words for people."""
 
 import json
+import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from rich.markup import escape
 from rich.table import Table
 
 from schemas.time import format_ns
 from sinks import views
+from tempotrace import told
 from tempotrace.cli.options import console as plain_console
+from tempotrace.demo import own
 from tempotrace.demo.run import TENANT, Outcome
+
+# The edges between a clock with all that hang below it and other clocks that contradict their bounds.
+CONTRADICTIONS: Final = (
+    "WITH RECURSIVE below AS (SELECT ? AS clock, ? AS tenant, ? AS scope UNION SELECT c.clock_id, c.tenant, c.scope "
+    "FROM clocks c JOIN below b ON c.parent = b.clock AND c.tenant = b.tenant AND c.scope = b.scope) "
+    "SELECT count(*) AS violated_edges, count(DISTINCT if(caused, effect_clock, cause_clock)) AS other_clocks "
+    "FROM (SELECT cause_clock, effect_clock, cause_clock IN (SELECT clock FROM below) AS caused, "
+    "effect_clock IN (SELECT clock FROM below) AS effected FROM edges WHERE verdict = 'violated' "
+    "AND (tenant, scope) IN (SELECT (tenant, scope) FROM below)) WHERE caused != effected"
+)
 
 
 def result(outcome: Outcome, lake: Path, seconds: float) -> dict[str, Any]:
@@ -19,10 +33,13 @@ def result(outcome: Outcome, lake: Path, seconds: float) -> dict[str, Any]:
     scopes = list(outcome.scopes.values())
     with views.connect(lake) as db:
 
-        def rows(query: str) -> list[dict[str, Any]]:
-            found = db.execute(query, [TENANT, scopes])
+        def ask(query: str, *parameters: Any) -> list[dict[str, Any]]:
+            found = db.execute(query, parameters)
             names = [column[0] for column in found.description or ()]
             return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+        def rows(query: str) -> list[dict[str, Any]]:
+            return ask(query, TENANT, scopes)
 
         mine = "tenant = ? AND list_contains(?, scope)"
         in_lake = rows(f"SELECT count(*) AS n FROM events WHERE {mine}")[0]["n"]
@@ -39,18 +56,25 @@ def result(outcome: Outcome, lake: Path, seconds: float) -> dict[str, Any]:
             "SELECT scope, clock_id, kind, status, bound_ns, tai_bound_ns, parent FROM clock_states() "
             f"WHERE {mine} ORDER BY scope, clock_id"
         )
-        slowest = rows(
+        for incident in incidents:
+            incident["evidence"] = json.loads(incident["evidence"])
+            if incident["component_kind"] == "clock":
+                accused = incident["component"].split("|")[0]
+                (incident["in_lake"],) = ask(CONTRADICTIONS, accused, TENANT, incident["scope"])
+        slowest = ask(
             "SELECT effect_rank AS rank, count(*) AS collectives, "
             "median(waited) AS median_wait_of_others_ns FROM (SELECT effect_rank, "
             "median(effect_duration_ns) OVER w - effect_duration_ns AS waited, "
             "effect_duration_ns = min(effect_duration_ns) OVER w AS last FROM edges WHERE "
-            f"{mine} AND kind = 'collective' AND effect_rank IS NOT NULL "
+            "tenant = ? AND scope = ? AND kind = 'collective' AND effect_rank IS NOT NULL "
             "WINDOW w AS (PARTITION BY scope, group_name, match_key)) WHERE last "
-            "GROUP BY rank ORDER BY collectives DESC, rank LIMIT 1"
+            "GROUP BY rank ORDER BY collectives DESC, rank LIMIT 1",
+            TENANT,
+            outcome.scopes["job"],
         )
+        mine_too = outcome.scopes.get("own")
+        files = None if mine_too is None else own.result(ask, TENANT, mine_too, outcome.produced["own"])
     merge = outcome.stages["merge"]
-    for incident in incidents:
-        incident["evidence"] = json.loads(incident["evidence"])
     return {
         "events_produced": sum(int(found["events"]) for found in outcome.produced.values()),
         "events_merged": int(merge["events_out"]),
@@ -63,6 +87,8 @@ def result(outcome: Outcome, lake: Path, seconds: float) -> dict[str, Any]:
         "incidents": incidents,
         "slowest_rank": slowest[0] if slowest else None,
         "clocks": clocks,
+        "own": files,
+        "warnings": [] if files is None else [line for each in files["inputs"] for line in each["warnings"]],
         "lake": str(lake),
         "tenant": TENANT,
         "scopes": outcome.scopes,
@@ -84,20 +110,26 @@ def show(found: dict[str, Any], started: bool) -> None:
         f"{found['inversions_after']:,} do. {found['edges_unrepaired']:,} edges could not order anything, "
         "because the cause came after its effect had left; they are judged and counted like all others."
     )
-    table = Table("incident", "component", "confidence", "why", title="Incidents")
+    files = found["own"]
+    traces = {} if files is None else told.traces(files["inputs"])
+    mine = None if files is None else files["scope"]
+    table = Table("incident", "of", "component", "confidence", "why", title="Incidents")
+    labels = {scope: label for label, scope in found["scopes"].items()}
     for incident in found["incidents"]:
         table.add_row(
             incident["class"],
-            incident["component"],
+            labels[incident["scope"]],
+            escape(told.component(incident["component"], traces if incident["scope"] == mine else {})),
             f"{incident['confidence']:.2f}",
-            _why(incident["evidence"]),
+            told.why(incident["evidence"], incident.get("in_lake")),
         )
     console.print(table)
     slowest = found["slowest_rank"]
     if slowest is not None:
         console.print(
-            f"Slowest rank: [bold]{slowest['rank']}[/bold], last to arrive in {slowest['collectives']:,} collectives, "
-            f"where the median member waited {format_ns(slowest['median_wait_of_others_ns'])}."
+            f"Slowest rank: [bold]{slowest['rank']}[/bold], last to arrive in "
+            f"{told.counted(slowest['collectives'], 'collective')}, in half of which the median member waited "
+            f"{format_ns(slowest['median_wait_of_others_ns'])} or more, whoever had made it late."
         )
     states = Table("clock", "kind", "status", "claims, to its parent", "to TAI", title="Clocks of the hosts")
     blamed = {
@@ -105,61 +137,47 @@ def show(found: dict[str, Any], started: bool) -> None:
     }
     for clock in found["clocks"]:
         # GPU and system clocks hang below these; `clock_states()` lists all.
-        if clock["parent"] in (None, "TAI"):
+        if clock["parent"] in (None, "TAI") and clock["scope"] != mine:
             wrong = ", but contradicted" if clock["clock_id"] in blamed else ""
             states.add_row(
                 clock["clock_id"],
                 clock["kind"],
                 clock["status"] + wrong,
-                _bound(clock["bound_ns"]),
-                _bound(clock["tai_bound_ns"]),
+                told.bound(clock["bound_ns"]),
+                told.bound(clock["tai_bound_ns"]),
             )
     console.print(states)
-    job = found["scopes"]["job"]
+    if files is not None:
+        own.show(files, console)
     # As the user can type it: the environment need not be active.
     me = "tempotrace" if shutil.which("tempotrace") else sys.argv[0]
-    lake = found["lake"]
     console.print("\nThree things to try next:")
-    console.print(
-        f'  {me} sql --lake {lake} "SELECT verdict, count(*), min(gap_ns), max(gap_ns) FROM edges '
-        f"WHERE scope = '{job}' AND kind = 'message' GROUP BY verdict\"",
-        soft_wrap=True,
-        highlight=False,
-    )
-    console.print(
-        f'  {me} sql --lake {lake} "SELECT order_ns, host, rank, name, verdict, cause_source FROM events '
-        f"WHERE scope = '{job}' AND verdict = 'violated' ORDER BY order_ns LIMIT 20\"",
-        soft_wrap=True,
-        highlight=False,
-    )
-    console.print(
-        f"  with files of your own: {me} analyze TRACES/ ptp4l.log --clock-bound 1us",
-        soft_wrap=True,
-        highlight=False,
-    )
+    for query in _queries(found):
+        console.print(
+            f'  {me} sql --lake {shlex.quote(found["lake"])} "{query}"', soft_wrap=True, highlight=False
+        )
+    if files is None or not files["events"]:
+        console.print(
+            f"  with files of your own: {me} analyze TRACES/ ptp4l.log --clock-bound 1us",
+            soft_wrap=True,
+            highlight=False,
+        )
     if started:
         console.print(
             "\nThe broker was stopped again; `tempotrace broker start` starts it with the same data."
         )
 
 
-def _bound(ns: int | None) -> str:
-    return "unknown" if ns is None else f"±{format_ns(ns)}"
-
-
-def _why(evidence: dict[str, Any]) -> str:
-    if evidence.get("offset_low_ns") is not None or evidence.get("offset_high_ns") is not None:
-        ends = [
-            format_ns(end) if end is not None else "?"
-            for end in (evidence["offset_low_ns"], evidence["offset_high_ns"])
-        ]
-        return (
-            f"its stamps are ahead by {ends[0]} to {ends[1]}: {evidence['violated_edges']} edges with "
-            f"{len(evidence['peers'])} peers contradict its bound"
-        )
-    if "collectives_skewed" in evidence:
-        return f"a suspect: its ends are off in {evidence['collectives_skewed']} collectives"
-    return (
-        f"last to arrive in {evidence['blamed']:.0f} of its last {evidence['collectives']:.0f} collectives, by chance "
-        f"{evidence['expected_by_chance']:.1f}; costs the others {format_ns(evidence['cost_ns'])} each time"
+def _queries(found: dict[str, Any]) -> list[str]:
+    job = found["scopes"]["job"]
+    judged = (
+        "SELECT verdict, count(*), min(gap_ns), max(gap_ns) FROM edges "
+        f"WHERE scope = '{job}' AND kind = 'message' GROUP BY verdict"
     )
+    if found["own"] is not None and found["own"]["events"]:
+        return [*own.queries(found["own"]), judged]
+    return [
+        judged,
+        "SELECT order_ns, host, rank, name, verdict, cause_source FROM events "
+        f"WHERE scope = '{job}' AND verdict = 'violated' ORDER BY order_ns LIMIT 20",
+    ]

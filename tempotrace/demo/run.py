@@ -164,4 +164,4 @@ def _own(crew: Crew, plan: Plan, outcome: Outcome, kafka: Sequence[str]) -> list
     if not plan.own_files:
         return []
     command = ["produce", "files", *map(str, plan.own_files), "--scope", outcome.scopes["own"], *kafka]
-    return [crew.start("own", command)]
+    return [crew.start("own", command, forgiving=True)]

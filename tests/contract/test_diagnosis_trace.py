@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tempotrace import told
 from tempotrace.analyze import analyze
 from tempotrace.inputs import Choices
 from tests.paths import shared_data
@@ -25,8 +26,28 @@ def test_as_it_is() -> None:
     assert found["incidents"] == []
     first, *_ = sorted(found["longest_waits"], key=lambda wait: int(wait["end_ns"]))
     assert (first["operation"], first["members"]) == ("all_to_all", 8)
-    assert (first["last_to_arrive"], first["last_duration_ns"]) == ("rank7", 10_000)
-    assert (first["longest_wait"], first["longest_wait_ns"]) == ("rank1", 7_635_000)
+    assert (first["last_to_arrive"], first["last_ns"]) == ("rank7", 10_000)
+    assert (first["longest_wait"], first["longest_ns"]) == ("rank1", 7_635_000)
+    assert first["longest_wait_ns"] == 7_625_000  # what its kernel lasted longer than the last one's
+    reduces = [wait for wait in found["longest_waits"] if wait["operation"] == "all_reduce"]
+    assert [wait["longest_wait_ns"] // 1_000 for wait in reduces] == [883, 582, 221]
+    assert [wait["longest_ns"] // 1_000 for wait in reduces] == [952, 602, 307]
+
+
+def test_two_of_many_ranks() -> None:
+    """A wait is the difference of two kernels, and the traces of two ranks do not make a collective whole."""
+    traces = [shared_data("gpu", "kineto", f"world128_rank{rank}_sampled.json.gz") for rank in (0, 1)]
+    found = analyze(traces, Choices(scope="trace"), lambda events, what: None)
+    waits = found["longest_waits"]
+    assert [(wait["longest_ns"], wait["last_ns"]) for wait in waits] == [
+        (63_644_000, 62_163_000),
+        (42_744_000, 42_496_000),
+    ]
+    assert [wait["longest_wait_ns"] for wait in waits] == [wait["median_wait_ns"] for wait in waits]
+    assert told.unmatched(found["inputs"], found["collectives_incomplete"]) == [
+        "10 collectives incomplete: the traces are of 2 of 128 members of the job",
+        "8 of 20 collective kernels unmatched: no unique alignment",
+    ]
 
 
 def test_a_clock_that_is_behind_is_blamed() -> None:
@@ -34,6 +55,12 @@ def test_a_clock_that_is_behind_is_blamed() -> None:
     assert found["edges"]["collective"] == {"inferred": 58, "violated": 6}
     (incident,) = found["incidents"]
     assert incident["fault_class"] == "clock_fault"
+    assert told.component(incident["component"], told.traces(found["inputs"])) == (
+        f"{incident['component']} (rank 3, dlrm_kineto/worker3_step_12.1694128201557.pt.trace.json)"
+    )
+    assert told.why(incident["evidence"] | {"peers_total": 2}) == (
+        "behind by 40.5 µs to 184 µs; when last told, 6 edges in 6 matches with 2 other clocks contradicted its bound"
+    )
     host, name = incident["component"].split("/")
     assert name == "kineto:3"
     assert incident["evidence"] == {

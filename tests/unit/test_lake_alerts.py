@@ -59,7 +59,21 @@ def test_an_update_or_a_repeat_is_no_alert() -> None:
 def test_an_incident_first_seen_resolved_is_told_as_resolved() -> None:
     alert = AlertBook().take(RESOLVED)
     assert alert is not None
-    assert (alert.state, alert.text) == ("resolve", "clock_fault of clock host1/CLOCK_REALTIME resolved")
+    assert (alert.state, alert.text) == ("resolve", "clock_fault of host1/CLOCK_REALTIME resolved")
+
+
+@pytest.mark.parametrize(
+    ("kind", "component", "fault", "words"),
+    [
+        ("rank", "rank19", "straggler", "straggler of rank19 found"),
+        ("link", "leaf1:3", "overload", "overload of link leaf1:3 found"),
+        ("source", "worker", "straggler", "straggler of source worker found"),
+    ],
+)
+def test_what_a_component_is_is_said_once(kind: str, component: str, fault: str, words: str) -> None:
+    alert = AlertBook().take(replace(OPEN, component_kind=kind, component=component, fault_class=fault))
+    assert alert is not None
+    assert alert.text == f"{words}, confidence 0.50"
 
 
 def test_what_was_told_is_bounded() -> None:
@@ -77,7 +91,7 @@ def test_a_line_is_one_json_object(tmp_path: Path) -> None:
         "tenant": "default", "alert_id": "a-open", "incident_id": "a", "scope": "job", "state": "open",
         "class": "clock_fault", "component_kind": "clock", "component": "host1/CLOCK_REALTIME",
         "confidence": 0.5, "onset_ns": 10, "at_ns": 20, "partition": 0, "offset": 0,
-        "text": "clock_fault of clock host1/CLOCK_REALTIME found, confidence 0.50",
+        "text": "clock_fault of host1/CLOCK_REALTIME found, confidence 0.50",
     }  # fmt: skip
 
 

@@ -148,6 +148,21 @@ def test_a_wrong_command_line_is_exit_2(
     assert cli.run(arguments) == 2
 
 
+def test_what_became_of_each_kind_of_files_is_in_the_result(
+    tmp_path: Path, sent: MemoryTransport, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever runs `produce files` can tell which file is of no use, and why."""
+    path, good = tmp_path / "junk.log", tmp_path / "a.json"
+    path.write_text("hello\n")
+    good.write_bytes(GOOD["analyze"])
+    for code, paths in ((1, [path]), (0, [path, good])):
+        assert cli.run(["produce", "files", *map(str, paths), "--json"]) == code
+        inputs = json.loads(capsys.readouterr().out)["inputs"]
+        (logs,) = [each for each in inputs if each["kind"] == "logs"]
+        assert (logs["files"], logs["events"]) == ([str(path)], 0)
+        assert logs["warnings"] == [f"{path}: none of 1 lines is of a clock log's format"]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
 @pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"produce fabric --hosts"}))
 def test_a_file_without_the_right_to_read_it(
