@@ -32,7 +32,7 @@ Names = list[str] | None
 
 def register(app: typer.Typer) -> None:
     """Add `fabric` to the group."""
-    app.command("fabric", no_args_is_help=True)(fabric)
+    app.command("fabric")(fabric)
 
 
 def fabric(

@@ -35,7 +35,7 @@ INTERVAL_SECONDS_MIN = 0.001
 
 def register(app: typer.Typer) -> None:
     """Add `host` to the group."""
-    app.command("host", no_args_is_help=True)(host)
+    app.command("host")(host)
 
 
 def host(
