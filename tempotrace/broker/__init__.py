@@ -20,6 +20,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from producers.kafka_client import with_log
 from schemas.errors import Setup, Usage
 from tempotrace.broker import config, installed, process
 from tempotrace.broker.config import HOST, Node
@@ -204,10 +205,8 @@ def _await_answer(folder: DataFolder, nodes: list[Node], children: list[int], cl
         "bootstrap.servers": ",".join(f"{HOST}:{node.port}" for node in nodes),
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 100,
-        "log_level": 0,  # refused connections are what we wait out
-        "error_cb": _ignore,
     }
-    admin = AdminClient(settings)
+    admin = AdminClient(with_log(settings, _ignore))  # refused connections are what we wait out
     end = clock.monotonic() + START_SECONDS_MAX
     while clock.monotonic() < end:
         for node, child in zip(nodes, children, strict=True):
