@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from producers.fabric.topology import read as read_topology
-from schemas.errors import MalformedInput, Usage
+from schemas.errors import MalformedInput, Usage, cause_of
 from schemas.flow import address_bytes
 from sinks import views
 from streams.paths.demand import Flows
@@ -150,7 +150,7 @@ def _rows(path: Path) -> Iterable[tuple[Mapping[str, Any], str]]:
     try:
         text = path.read_text()
     except OSError as error:
-        raise MalformedInput(f"cannot be read: {error.strerror}", str(path)) from error
+        raise MalformedInput(f"cannot be read: {cause_of(error)}", str(path)) from error
     except UnicodeDecodeError as error:
         raise MalformedInput("is no text", str(path)) from error
     if text.lstrip().startswith(("[", "{")):
@@ -221,7 +221,7 @@ def read_fabric(text: str, gbps: float = DEFAULT_GBPS) -> Fabric:
     try:
         content = path.read_text()
     except OSError as error:
-        raise MalformedInput(f"cannot be read: {error.strerror}", str(path)) from error
+        raise MalformedInput(f"cannot be read: {cause_of(error)}", str(path)) from error
     except UnicodeDecodeError as error:
         raise MalformedInput("is no text", str(path)) from error
     return of_topology(read_topology(content, str(path)).topology, gbps * 1e9)

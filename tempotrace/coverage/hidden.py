@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import MalformedInput
+from schemas.errors import MalformedInput, cause_of
 from schemas.time import NS
 from streams.clock.hull import Hull, Interval, Limits
 from streams.clock.window import SAMPLES_MIN, Tail
@@ -66,7 +66,7 @@ def load(path: Path) -> Exchanges:
                     pairs.append((*sync, sent, received))
                     sync = None
     except (OSError, EOFError, KeyError, ValueError) as error:
-        raise MalformedInput(f"not a file of exchanges ({error})", str(path)) from None
+        raise MalformedInput(f"not a file of exchanges ({cause_of(error)})", str(path)) from None
     if len(pairs) < 2:
         raise MalformedInput("fewer than two exchanges", str(path))
     return Exchanges(*np.array(sorted(pairs, key=lambda pair: pair[1]), np.int64).T)
