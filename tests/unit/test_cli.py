@@ -176,7 +176,7 @@ def test_emit_knows_numpy_paths_sets_and_bytes(capsys: pytest.CaptureFixture[str
         "produce gpu --kineto",
         "produce host --log",
         "produce int --pcap",
-        "stream merge --switches",
+        "stream paths --switches",
         "flows report --flows",
         "clock check",
     ],
