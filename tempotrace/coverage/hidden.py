@@ -195,12 +195,22 @@ def bootstrap_limit(
     return 1.0 - float(np.quantile(totals, confidence)) / (blocks * BLOCK_EVENTS)
 
 
+def files_of(folder: Path) -> dict[tuple[str, int], Path]:
+    """The file of each series, by load and node. Raises MalformedInput where one is missing."""
+    found = {(load_, node): folder / load_ / f"ptp_raw_n{node}.csv.gz" for load_, node in SERIES}
+    missing = [path for path in found.values() if not path.is_file()]
+    if missing:
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        raise MalformedInput(f"no such file{more}", str(missing[0]))
+    return found
+
+
 def run(folder: Path, paths: int, rng: np.random.Generator) -> dict[str, Any]:
     """Coverage and widths of `paths` hidden paths on each series found in the folder. Raises MalformedInput."""
     rows: list[dict[str, Any]] = []
     missed_all: list[NDArray[np.bool_]] = []
-    for load_, node in SERIES:
-        series = load(folder / load_ / f"ptp_raw_n{node}.csv.gz")
+    for (load_, node), path in files_of(folder).items():
+        series = load(path)
         span_s = float(series.t1[-1] - series.t1[0]) / NS
         found = [follow(series, HiddenPath.draw(span_s, rng)) for _ in range(paths)]
         error, half, plain, bracket = (

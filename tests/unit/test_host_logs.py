@@ -216,7 +216,7 @@ def test_a_damaged_gzip_file_is_used_as_far_as_it_goes(tmp_path: Path, damage, s
     )
     _, report = batches([write(tmp_path / "p.log.gz", damage(gzip.compress(text.encode())))])
     assert 0 < report.events <= 400
-    assert [said in line for line in report.warnings] == [True, False]
+    assert [said in line for line in report.warnings if "rows are" not in line] == [True]
 
 
 def test_two_gzip_members_are_one_file(tmp_path: Path) -> None:
