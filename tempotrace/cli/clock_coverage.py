@@ -44,7 +44,7 @@ def coverage(
     99.99 % and its mean width at most 1.5 × the oracle's quantile. Heavy tails need some two million intervals to
     show it. Hard bounds on the hidden paths must never miss. Exit 1 if either fails.
 
-    Example: tempotrace clock coverage --history 100000
+    Example: tempotrace clock coverage --history 10000
     """
     import numpy as np
 
