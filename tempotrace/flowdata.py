@@ -79,7 +79,7 @@ def read_lake(lake: Path, tenant: str, scope: str | None) -> Source:
     seen = [_recorded((*row[:5], row[6]), row[7], row[5], tenant, row[8], row[9]) for row in rows]
     counted = [(size, covered) for _, _, size, covered, *_ in links if covered is not None and size]
     return Source(
-        f"lake {lake}", seen, {name: bps for name, bps, *_ in links if bps},
+        f"the lake in {lake}", seen, {name: bps for name, bps, *_ in links if bps},
         sum(c for _, c in counted) / sum(s for s, _ in counted) if counted else None,
         (min(row[10] for row in rows), max(row[11] for row in rows)),
         {
