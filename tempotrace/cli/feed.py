@@ -303,9 +303,9 @@ def tell(report: Report, told: int) -> int:
 
 
 def _say(result: Mapping[str, Any]) -> None:
+    scope = f"scope {result['scope']} of " if result["scope"] else ""  # unknown if nothing was read yet
     print(
-        f"{result['events']:,} events in {result['batches']:,} batches sent to scope {result['scope']} "
-        f"of tenant {result['tenant']}."
+        f"{result['events']:,} events in {result['batches']:,} batches sent to {scope}tenant {result['tenant']}."
     )
     for reason, count in sorted(result["skipped"].items()):
         print(f"  skipped {count:,}: {reason}")
