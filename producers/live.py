@@ -21,6 +21,7 @@ from producers.spool import Spool
 from producers.transport import Transport
 from schemas.batch import Batch
 from schemas.codec import encode_batch
+from schemas.errors import cause_of
 
 QUEUE_BYTES_MAX: Final = 8 * 2**20
 # Heartbeats are left out while more batches than this wait: the next one says more.
@@ -189,7 +190,7 @@ class LivePublisher:
                     self._spool.note(name, book.stored())
                     book.changed = False
                 except OSError as error:
-                    log.warning("cannot note %s sources in the spool: %s", name, error.strerror)
+                    log.warning("cannot note %s sources in the spool: %s", name, cause_of(error))
         self._spool.sync()
         with self._changed:
             self.produced += produced

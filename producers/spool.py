@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from schemas.errors import Setup
+from schemas.errors import Setup, cause_of
 
 MAGIC: Final = b"TTSPOOL1"
 FRAME: Final = struct.Struct("<II")
@@ -122,7 +122,7 @@ class Spool:
             try:
                 os.fdatasync(self._out)
             except OSError as error:
-                raise Setup(f"cannot write the spool in {self.folder}: {error.strerror}") from error
+                raise Setup(f"cannot write the spool in {self.folder}: {cause_of(error)}") from error
         with self._mutex:
             self._synced = end
 

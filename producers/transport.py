@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from producers import kafka_client
 from schemas import topics
 from schemas.errors import BrokerAway, MalformedInput, MissingTopic, TempoError
 
@@ -118,13 +119,7 @@ class KafkaTransport:
     """
 
     def __init__(self, kafka: Mapping[str, str], *, patience_s: float = 30.0) -> None:
-        self._settings: dict[str, Any] = {
-            **_DEFAULTS,
-            **kafka,
-            **_BINDING,
-            "error_cb": self._note,
-            "log_level": 0,
-        }
+        self._settings = kafka_client.with_log({**_DEFAULTS, **kafka, **_BINDING}, self._note)
         self._bootstrap = kafka["bootstrap.servers"]
         self._patience_s = patience_s
         self._producer: Producer | None = None
@@ -132,14 +127,15 @@ class KafkaTransport:
         self._fatal = False
         self._waiting = 0
         self._answers = 0
+        self._asked = False  # whether brokers were asked for before
 
     def check(self, topic: str) -> None:
         """Ask the brokers for their topics (all of them: asking for one by name could create it)."""
         producer = self._open()
+        first, self._asked = not self._asked, True
         try:
-            found = producer.list_topics(timeout=min(self._patience_s, 10.0)).topics
+            found = kafka_client.topics_of(producer, self._bootstrap, min(self._patience_s, 10.0), first)
         except KafkaException as error:
-            producer.poll(0)  # lets error_cb name the cause
             raise self._error(error.args[0], topic) from None
         if topic not in found:
             tenant = topic.split(".")[1]
@@ -208,11 +204,7 @@ class KafkaTransport:
             log.debug("kafka client: %s", error.str())
 
     def _away(self) -> BrokerAway:
-        reason = self._reason or "no answer"
-        return BrokerAway(
-            f"no broker answers at {self._bootstrap} ({reason}): `tempotrace broker start`, "
-            "or name one with --bootstrap-servers"
-        )
+        return kafka_client.away(self._bootstrap, self._reason or "no answer")
 
     def _error(self, error: KafkaError, topic: str) -> TempoError:
         """The error of ours that says what the client's own means."""

@@ -53,3 +53,10 @@ class Setup(TempoError):
 
 class Usage(TempoError):
     """A wrong command line or setting: exit code 2."""
+
+
+def cause_of(error: BaseException) -> str:
+    """Why something failed, without the name of the file: that stands in the message around it anyway."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

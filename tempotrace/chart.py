@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import Setup, Usage
+from schemas.errors import Setup, Usage, cause_of
 
 F64 = NDArray[np.float64]
 _WIDTH, _HEIGHT, _LEFT, _TOP = 900, 360, 84, 30
@@ -71,7 +71,7 @@ def write(path: Path, heading: str, charts: Sequence[Chart]) -> Path:
             path = path.with_suffix(".html")
         path.write_text(_page(heading, charts), encoding="utf-8")
     except OSError as error:
-        raise Setup(f"cannot write {path}: {error.strerror}") from error
+        raise Setup(f"cannot write {path}: {cause_of(error)}") from error
     return path
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.columns import NULL_I64
-from schemas.errors import Setup, Usage
+from schemas.errors import Setup, Usage, cause_of
 from schemas.time import format_ns
 from tempotrace.clockcheck import ClockSeries
 
@@ -35,7 +35,7 @@ def write(path: Path, series: Sequence[ClockSeries]) -> int:
         else:
             _png(path, shown)
     except OSError as error:
-        raise Setup(f"cannot write {path}: {error.strerror}") from error
+        raise Setup(f"cannot write {path}: {cause_of(error)}") from error
     return len(shown)
 
 

@@ -17,7 +17,7 @@ from producers.fabric.rows import FabricReport, Reading
 from producers.fabric.shell import Target
 from producers.host import netdevs, rdma, roce
 from producers.host.flows import Captured, Found, Host, join, of_capture, stated
-from schemas.errors import MalformedInput, Usage
+from schemas.errors import MalformedInput, Usage, cause_of
 from schemas.network import FlowKey, HalfLink, HostFlow, LidTable, RouteTable, Topology
 from schemas.network import topology as make_topology
 from streams.paths.hashing import sport_of_qpns
@@ -49,7 +49,7 @@ def content(path: str | Path) -> str:
     try:
         return Path(path).read_text()
     except OSError as error:
-        raise MalformedInput(f"cannot be read: {error.strerror}", str(path)) from error
+        raise MalformedInput(f"cannot be read: {cause_of(error)}", str(path)) from error
     except UnicodeDecodeError as error:
         raise MalformedInput("is no text", str(path)) from error
 
@@ -171,7 +171,7 @@ def _mtime_ns(path: Path, now_ns: int) -> int:
     try:
         return min(path.stat().st_mtime_ns, now_ns)
     except OSError as error:
-        raise MalformedInput(f"cannot be read: {error.strerror}", str(path)) from error
+        raise MalformedInput(f"cannot be read: {cause_of(error)}", str(path)) from error
 
 
 def _time_ns(text: str, given: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from producers.fabric.topology import read as read_topology
-from schemas.errors import MalformedInput, Usage
+from schemas.errors import MalformedInput, Usage, cause_of
 from schemas.flow import address_bytes
 from sinks import views
 from streams.paths.demand import Flows
@@ -79,7 +79,7 @@ def read_lake(lake: Path, tenant: str, scope: str | None) -> Source:
     seen = [_recorded((*row[:5], row[6]), row[7], row[5], tenant, row[8], row[9]) for row in rows]
     counted = [(size, covered) for _, _, size, covered, *_ in links if covered is not None and size]
     return Source(
-        f"lake {lake}", seen, {name: bps for name, bps, *_ in links if bps},
+        f"the lake in {lake}", seen, {name: bps for name, bps, *_ in links if bps},
         sum(c for _, c in counted) / sum(s for s, _ in counted) if counted else None,
         (min(row[10] for row in rows), max(row[11] for row in rows)),
         {
@@ -150,7 +150,7 @@ def _rows(path: Path) -> Iterable[tuple[Mapping[str, Any], str]]:
     try:
         text = path.read_text()
     except OSError as error:
-        raise MalformedInput(f"cannot be read: {error.strerror}", str(path)) from error
+        raise MalformedInput(f"cannot be read: {cause_of(error)}", str(path)) from error
     except UnicodeDecodeError as error:
         raise MalformedInput("is no text", str(path)) from error
     if text.lstrip().startswith(("[", "{")):
@@ -221,7 +221,7 @@ def read_fabric(text: str, gbps: float = DEFAULT_GBPS) -> Fabric:
     try:
         content = path.read_text()
     except OSError as error:
-        raise MalformedInput(f"cannot be read: {error.strerror}", str(path)) from error
+        raise MalformedInput(f"cannot be read: {cause_of(error)}", str(path)) from error
     except UnicodeDecodeError as error:
         raise MalformedInput("is no text", str(path)) from error
     return of_topology(read_topology(content, str(path)).topology, gbps * 1e9)

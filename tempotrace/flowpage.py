@@ -7,7 +7,7 @@ from typing import Any
 
 from typer import Context
 
-from schemas.errors import Setup, Usage
+from schemas.errors import Setup, Usage, cause_of
 from streams.paths.whatif import Case, Figures
 from tempotrace.flowdata import Source, stated_capacities
 from tempotrace.page.page import compare_page, report_page
@@ -59,7 +59,7 @@ def _write(path: Path, page: str) -> None:
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as error:
-        raise Setup(f"cannot write {path}: {error.strerror}") from error
+        raise Setup(f"cannot write {path}: {cause_of(error)}") from error
 
 
 def again(context: Context, lake: Path | None, tenant: str) -> Again:

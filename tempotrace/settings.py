@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from schemas.errors import Usage
+from schemas.errors import Usage, cause_of
 
 DEFAULT_PORT: Final = 9092
 _SECRET: Final = ("password", "secret", "key.pem", "oauthbearer.config", "jaas")
@@ -79,7 +79,9 @@ def started_broker(home: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Usage(f"{path} names no broker ({error}): delete it, or pass --bootstrap-servers") from error
+        raise Usage(
+            f"{path} names no broker ({cause_of(error)}): delete it, or pass --bootstrap-servers"
+        ) from error
 
 
 def check_bootstrap(servers: str) -> str:
@@ -104,7 +106,7 @@ def read_properties(path: Path) -> dict[str, str]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise Usage(f"cannot read the Kafka settings in {path}: {error}") from error
+        raise Usage(f"cannot read the Kafka settings in {path}: {cause_of(error)}") from error
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()

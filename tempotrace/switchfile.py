@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from schemas.errors import Usage
+from schemas.errors import Usage, cause_of
 from streams.paths.switches import SwitchUnits
 
 MODELS: Final[Mapping[str, tuple[float, float]]] = {"ns": (1.0, 1.0), "bmv2": (1000.0, 1000.0)}
@@ -26,7 +26,7 @@ def read(path: Path) -> tuple[SwitchUnits, ...]:
     try:
         found = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise Usage(f"{path} cannot be read: {error}") from error
+        raise Usage(f"{path} cannot be read: {cause_of(error)}") from error
     if not isinstance(found, dict):
         raise Usage(f"{path} is no mapping of switches, as in `7: bmv2`")
     return tuple(_units(f"{path}, switch {node}", node, said) for node, said in found.items())

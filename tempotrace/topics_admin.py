@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
+from producers import kafka_client
 from schemas import codec, topics
 from schemas.errors import BrokerAway, MissingTopic, Setup
 from schemas.topics import TopicSpec
@@ -29,8 +30,6 @@ _SETTLING: Final = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 }
-# What the client says where no broker answers: the last one is "no leader found".
-_AWAY: Final = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._NOENT}
 
 
 class Made(NamedTuple):
@@ -55,7 +54,8 @@ class Cluster:
         self._seconds = seconds
         self.bootstrap = kafka["bootstrap.servers"]
         self._reason = ""
-        self.settings: dict[str, Any] = {**kafka, "error_cb": self._note, "log_level": 0}
+        self._answered = False
+        self.settings = kafka_client.with_log(kafka, self._note)
         self.admin = AdminClient(dict(self.settings))
 
     def _note(self, error: KafkaError) -> None:
@@ -65,20 +65,15 @@ class Cluster:
 
     def away(self, error: KafkaException) -> BrokerAway:
         """The error to raise for one of the client's own."""
-        reason = self._reason or error.args[0].str()
-        return BrokerAway(
-            f"no broker answers at {self.bootstrap} ({reason}): `tempotrace broker start`, "
-            "or name one with --bootstrap-servers"
-        )
+        return kafka_client.away(self.bootstrap, self._reason or error.args[0].str())
 
     def partitions(self) -> dict[str, int]:
         """Partition count of each topic that this user may see."""
         try:
-            # A first poll lets error_cb speak, so that a refused login is named rather than a time-out.
-            found = self.admin.list_topics(timeout=self._seconds).topics
+            found = kafka_client.topics_of(self.admin, self.bootstrap, self._seconds, not self._answered)
         except KafkaException as error:
-            self.admin.poll(0)
             raise self.away(error) from error
+        self._answered = True
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     def result(self, future: "Future[Any]") -> Any:
@@ -87,7 +82,7 @@ class Cluster:
             return future.result()
         except KafkaException as error:
             problem = error.args[0]
-            if problem.code() in _AWAY:
+            if problem.code() in kafka_client.AWAY:
                 raise self.away(error) from error
             raise Setup(f"{self.bootstrap} refused a request: {problem.str()}") from error
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from producers.fabric.routes_text import Exact
-from schemas.errors import MalformedInput, TempoError
+from schemas.errors import MalformedInput, TempoError, cause_of
 from schemas.network import FlowKey, LidTable, RouteTable
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ async def _moved(switch: str, device: Device, asker: _Asker, out: Collected) -> 
 
 def _lost(switch: str, error: Exception, out: Collected) -> None:
     out.tables.pop(switch, None)
-    out.unreached[switch] = str(error) or type(error).__name__
+    out.unreached[switch] = cause_of(error)
 
 
 async def answers(
@@ -157,7 +157,7 @@ async def answers(
         try:
             answer = await asker.ask(lambda: device.exact(question))
         except (MalformedInput, TempoError, OSError, TimeoutError) as error:
-            failed[question] = str(error) or type(error).__name__
+            failed[question] = cause_of(error)
             return
         if answer is None:
             failed[question] = "the device cannot say"

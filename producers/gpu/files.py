@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
-from schemas.errors import MalformedInput
+from schemas.errors import MalformedInput, cause_of
 
 BUFFER_BYTES: Final = 1 << 20
 NESTED_MAX: Final = 3  # gzip in tar in gzip; more is an attack
@@ -141,4 +141,4 @@ def _why(error: BaseException) -> str:
         case MalformedInput():
             return str(error)
         case _:
-            return f"cannot be read: {error}"
+            return f"cannot be read: {cause_of(error)}"

@@ -116,14 +116,14 @@ def _collect(paths: Sequence[Path], report: KinetoReport) -> dict[str, Trace]:
         by_label[label] = name, trace
         for reason, count in trace.skipped.items():
             report.skip(reason, count)
-        if trace.rank is None:
+        if not len(trace):
+            report.warn(f"{name}: holds no complete event")
+        elif trace.rank is None:
             report.warn(f"{name}: tells no rank; used as {label!r}, and its collectives stay unmatched")
         if trace.relative:
             report.warn(f"{name}: has no baseTimeNanoseconds; its times count from an unknown start")
         if trace.skipped["bad time"]:
             report.warn(f"{name}: {trace.skipped['bad time']} events without a usable time left out")
-        if not len(trace):
-            report.warn(f"{name}: holds no complete event")
     if not by_label:
         more = f" (and {len(report.warnings) - 1} more)" if len(report.warnings) > 1 else ""
         raise MalformedInput(f"{report.warnings[0]}{more}" if report.warnings else "no trace was given")

@@ -32,6 +32,7 @@ from schemas.draft import control
 from schemas.pack import Head, Source
 from schemas.time import unix_to_tai
 
+WARNINGS_MAX: Final = 1000  # of one run
 LAG_NS: Final = 2 * NS  # stamps in whole seconds, and lines that wait in a buffer
 LOOK_S: Final = 0.05  # between two looks at the files: the heartbeat, too
 STEP_NS: Final = 1_000_000  # CLOCK_REALTIME moved against CLOCK_MONOTONIC by more: a step
@@ -55,6 +56,7 @@ class _Log:
     grammar: Grammar = field(default_factory=Grammar)
     incarnation: int = 0
     caught_up: bool = False
+    trouble: str = ""  # why it cannot be read, as was last said
     fresh: bool = False  # lines from here on are of the boot that runs now
     sources: dict[tuple[SourceKey, BootMap | None], Source] = field(default_factory=dict)
 
@@ -76,7 +78,6 @@ class Follower:
             for number, path in enumerate(paths)
         ]
         self._boot = self._read_boot()
-        self._told: set[str] = set()
 
     def run(self, emit: Callable[[Batch], None], stop: threading.Event) -> None:
         """Read, emit and look again until `stop` is set; then end all sources. `emit` may block."""
@@ -114,8 +115,12 @@ class Follower:
                     self._warn(
                         f"{log.tail.path}: {event.reason}; the file that is there now is read from its start"
                     )
-        if log.tail.trouble:
-            self._warn(f"{log.tail.trouble}; waiting for it")
+        if log.tail.trouble != log.trouble:
+            log.trouble = log.tail.trouble
+            if log.trouble:
+                self._warn(f"{log.trouble}; waiting for it")
+            else:
+                self._warn(f"{log.tail.path}: is there now, and read from its start")
 
     def _begin(self, log: _Log, event: Begin) -> None:
         options = self._options
@@ -203,8 +208,7 @@ class Follower:
         return out
 
     def _warn(self, line: str) -> None:
-        if line not in self._told and len(self._told) < 1000:
-            self._told.add(line)
+        if len(self._report.warnings) < WARNINGS_MAX:
             self._report.warn(line)
 
 

@@ -161,6 +161,8 @@ def _survey(paths: Sequence[Path], options: Options, report: LogReport) -> list[
         report.skip("row of a source too many", int((found.source < 0).sum()))
         if not len(found):
             report.warn(f"{text.shown}: none of {found.grammar.total} lines is of a clock log's format")
+        if line := _without_time(found):
+            report.warn(f"{text.shown}: {line}")
         taken = any(entry.name == text.name for entry in files)
         name = f"{text.name}~{found.digest.hex()[:8]}" if taken else text.name
         host = options.host
@@ -170,6 +172,21 @@ def _survey(paths: Sequence[Path], options: Options, report: LogReport) -> list[
             )
         files.append(_File(text, found, name, host))
     return files
+
+
+def _without_time(found: Survey) -> str:
+    """What to say of rows whose time is not known; empty if there are none."""
+    without = (found.placed_ns == UNPLACED) & (found.source >= 0)
+    if not without.any():
+        return ""
+    clocks = {found.keys[place].clock for place in set(found.source[without].tolist())}
+    why = (
+        "stamped with the time since boot, and nothing in the file says when that was"
+        if clocks == {BOOT}
+        else "without a whole date, a time zone or any time"
+    )
+    todo = " (read where it is written, by --follow, it has its times)" if BOOT in clocks else ""
+    return f"{int(without.sum())} rows are {why}: all of them get the time at which they are sent{todo}"
 
 
 def _host(entry: _File, named: str | None, options: Options) -> str:

@@ -27,7 +27,7 @@ from producers.host.probe import Datagram, Kind, edge_key
 from producers.host.stamps import Address, StampedSocket
 from producers.report import Report
 from schemas.columns import Control, EdgeKind, Point, ProbeKind, Role, StampKind
-from schemas.errors import MalformedInput, Setup
+from schemas.errors import MalformedInput, Setup, cause_of
 from schemas.pack import Head, Source
 from schemas.time import ClockState
 
@@ -155,7 +155,9 @@ class Node:
             found = socket.getaddrinfo(*address, family=self.socket.family, type=socket.SOCK_DGRAM)
         except OSError as error:
             self.socket.close()
-            raise Setup(f"peer {name}: no address for {address[0]}:{address[1]} ({error.strerror})") from None
+            raise Setup(
+                f"peer {name}: no address for {address[0]}:{address[1]} ({cause_of(error)})"
+            ) from None
         host, port = found[0][4][:2]
         return str(host), int(port)
 

@@ -14,7 +14,7 @@ import numpy as np
 from producers.host.flows import ROCE_PORT, Captured
 from producers.int.pcap import Capture, Frames, read
 from producers.report import Report
-from schemas.errors import MalformedInput
+from schemas.errors import MalformedInput, cause_of
 from schemas.flow import address_text
 
 CNP: Final = 0x81
@@ -32,7 +32,7 @@ def captured(path: Path, report: Report) -> list[Captured]:
             except (ValueError, OSError):  # empty, or no regular file
                 buffer = memoryview(file.read())
     except OSError as error:
-        raise MalformedInput(f"cannot be read: {error.strerror}", str(path)) from error
+        raise MalformedInput(f"cannot be read: {cause_of(error)}", str(path)) from error
     try:
         capture = read(buffer)
     except MalformedInput as error:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from producers.host.kernel_clock import Phc
-from schemas.errors import Setup
+from schemas.errors import Setup, cause_of
 
 Address = tuple[str, int]
 
@@ -52,12 +52,12 @@ class StampedSocket:
             )[0]
             self._socket = socket.socket(family, kind, protocol)
         except OSError as error:
-            raise Setup(f"cannot listen on UDP {host}:{port}: {error.strerror}") from None
+            raise Setup(f"cannot listen on UDP {host}:{port}: {cause_of(error)}") from None
         try:
             self._socket.bind(address)
         except OSError as error:
             self._socket.close()
-            raise Setup(f"cannot listen on UDP {host}:{port}: {error.strerror}") from None
+            raise Setup(f"cannot listen on UDP {host}:{port}: {cause_of(error)}") from None
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_RXQ_OVFL, 1)

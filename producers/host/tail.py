@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from producers.host.textfile import LineCutter
+from schemas.errors import cause_of
 
 READ_MAX: Final = 1 << 20  # bytes taken in one look: the rest comes with the next
 
@@ -75,7 +76,7 @@ class Tail:
             elif self._begun:
                 yield Lines([], True, False)
         except OSError as error:
-            self.trouble = f"{self.path}: {error.strerror}"
+            self.trouble = f"{self.path}: {cause_of(error)}"
             yield from self._end("unreadable")
 
     def close(self) -> Iterator[Begin | Lines | End]:
@@ -87,7 +88,7 @@ class Tail:
         try:
             self._file = self.path.open("rb")
         except OSError as error:
-            self.trouble = f"{self.path}: {error.strerror}"
+            self.trouble = f"{self.path}: {cause_of(error)}"
             return False
         self.trouble = ""
         self._cutter, self._begun, self._position = LineCutter(), False, 0

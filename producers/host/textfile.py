@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from schemas.errors import MalformedInput
+from schemas.errors import MalformedInput, cause_of
 
 CHUNK: Final = 1 << 20
 LINE_BYTES_MAX: Final = 64 * 1024
@@ -107,7 +107,7 @@ class TextFile:
         try:
             return self._file.read(CHUNK)
         except OSError as error:
-            self._warn(f"cannot be read further: {error.strerror}; what came before is used")
+            self._warn(f"cannot be read further: {cause_of(error)}; what came before is used")
             return b""
 
     def _plain(self, first: bytes) -> Iterator[bytes]:
@@ -166,7 +166,7 @@ def _opened(path: Path) -> IO[bytes]:
     try:
         file = path.open("rb")
     except OSError as error:
-        raise MalformedInput(f"cannot open the log: {error.strerror}", str(path)) from error
+        raise MalformedInput(f"cannot open the log: {cause_of(error)}", str(path)) from error
     if file.seekable():
         return file
     with file:

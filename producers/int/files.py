@@ -22,7 +22,7 @@ from producers.int.pcap import read as read_capture
 from schemas.batch import Batch
 from schemas.columns import Control, Timescale
 from schemas.draft import control
-from schemas.errors import MalformedInput
+from schemas.errors import MalformedInput, cause_of
 from schemas.pack import Head, Source
 from schemas.records import DeadLetter
 from schemas.time import TAI, ClockState
@@ -60,7 +60,7 @@ def read(paths: Sequence[Path], options: Options, report: IntReport) -> Iterator
             if isinstance(error, MalformedInput):
                 errors.append(MalformedInput(error.what, f"{path}: {error.where}"))
             else:
-                errors.append(MalformedInput(f"cannot be read: {error.strerror}", str(path)))
+                errors.append(MalformedInput(f"cannot be read: {cause_of(error)}", str(path)))
             report.warn(str(errors[-1]))
             report.skip("file that is no capture")
     if not files:

@@ -22,7 +22,7 @@ from producers.int.dialect import SPEC, Dialect
 from schemas.batch import Batch
 from schemas.columns import Control, Timescale
 from schemas.draft import control
-from schemas.errors import Setup, Usage
+from schemas.errors import Setup, Usage, cause_of
 from schemas.flow import address_bytes
 from schemas.pack import Head, Source
 from schemas.records import DeadLetter
@@ -237,7 +237,7 @@ def _bind(address: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise Usage(
-            f"--udp {address}: {error.strerror}; write an address of this host, such as 0.0.0.0:9000"
+            f"--udp {address}: {cause_of(error)}; write an address of this host, such as 0.0.0.0:9000"
         ) from None
     family, _, _, _, where = found[0]
     out = socket.socket(family, socket.SOCK_DGRAM)
@@ -255,5 +255,5 @@ def _bind(address: str, port: int) -> socket.socket:
         out.setblocking(False)
     except OSError as error:
         out.close()
-        raise Setup(f"cannot listen on UDP {address} port {port}: {error.strerror}") from None
+        raise Setup(f"cannot listen on UDP {address} port {port}: {cause_of(error)}") from None
     return out

@@ -11,6 +11,7 @@ cluster.json, which the next start refuses with the way out, or nodes that `stop
 
 import base64
 import json
+import logging
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from producers.kafka_client import with_log
 from schemas.errors import Setup, Usage
 from tempotrace.broker import config, installed, process
 from tempotrace.broker.config import HOST, Node
@@ -28,6 +30,9 @@ from tempotrace.clockwork import Clock, WallClock, random_bytes
 from tempotrace.settings import DEFAULT_PORT, pointer_file
 
 START_SECONDS_MAX: Final = 90
+UNPRIVILEGED: Final = 1024  # ports below are for root, unless the system is set otherwise
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -155,8 +160,14 @@ def _ports(cluster: Cluster | None, port: int | None, count: int) -> list[int]:
     for each in ports:
         if not 0 < each < 65536:
             raise Usage(f"port {each}: choose 1 to 65535, or 0 for a free one")
+        if each < UNPRIVILEGED and process.forbidden(each):
+            raise Setup(
+                f"port {each} is only for root here: choose one of {UNPRIVILEGED} or more with --port"
+            )
         if not process.port_is_free(each):
             raise Setup(f"port {each} on {HOST} is taken: stop what uses it, or choose another with --port")
+    if port is not None and ports[0] < UNPRIVILEGED:
+        log.warning("port %d is kept for the next start, and only root may use it", ports[0])
     return ports
 
 
@@ -204,10 +215,8 @@ def _await_answer(folder: DataFolder, nodes: list[Node], children: list[int], cl
         "bootstrap.servers": ",".join(f"{HOST}:{node.port}" for node in nodes),
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 100,
-        "log_level": 0,  # refused connections are what we wait out
-        "error_cb": _ignore,
     }
-    admin = AdminClient(settings)
+    admin = AdminClient(with_log(settings, _ignore))  # refused connections are what we wait out
     end = clock.monotonic() + START_SECONDS_MAX
     while clock.monotonic() < end:
         for node, child in zip(nodes, children, strict=True):

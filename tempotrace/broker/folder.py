@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from schemas.errors import Setup
+from schemas.errors import Setup, cause_of
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class DataFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise Setup(f"cannot use {self.path} as a broker's data folder: {error.strerror}") from error
+            raise Setup(f"cannot use {self.path} as a broker's data folder: {cause_of(error)}") from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -102,7 +102,7 @@ class DataFolder:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise Setup(
-                f"{file} cannot be read ({error}): delete the folder or name another with --data"
+                f"{file} cannot be read ({cause_of(error)}): delete the folder or name another with --data"
             ) from None
         for index in range(len(cluster.ports)):
             meta = self.node(index + 1).data / "meta.properties"

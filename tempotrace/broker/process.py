@@ -29,6 +29,16 @@ def port_is_free(port: int) -> bool:
         return True
 
 
+def forbidden(port: int) -> bool:
+    """Whether this user may not listen on this port."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            return isinstance(error, PermissionError)
+        return False
+
+
 def free_ports(count: int) -> list[int]:
     """So many different ports that the system holds to be free."""
     with contextlib.ExitStack() as stack:

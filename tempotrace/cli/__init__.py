@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -69,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except TyperException as error:
-        message = error.format_message()
+        message = _worded(error.format_message())
         # A group called without a command has shown its help and has no more to say.
         return _fail(f"{message} See --help.", 2, arguments) if message else 2
     except Usage as error:
@@ -82,6 +83,25 @@ def run(arguments: Sequence[str]) -> int:
         return 1
     except (KeyboardInterrupt, Abort):
         return _fail("interrupted", 130, arguments)
+
+
+# What the option parser's own words become. The first match counts for each.
+_WORDS: Final = (
+    (r"Input should be a valid integer\b.*", "a whole number is needed"),
+    (r"Input should be a valid number\b.*", "a number is needed"),
+    (r"Input should be greater than or equal to (\S+)", r"it must be \1 or more"),
+    (r"Input should be less than or equal to (\S+)", r"it must be \1 or less"),
+    (r"Input should be ", "it must be "),
+    (r"No such option: (\S+) \(Possible options: (.+)\)", r"No such option: \1; perhaps \2"),
+)
+
+
+def _worded(message: str) -> str:
+    """A message of the option parser in plain words, with a full stop."""
+    line = " ".join(message.split())
+    for pattern, words in _WORDS:
+        line = re.sub(pattern, words, line)
+    return f"{line.rstrip('.')}." if line else ""
 
 
 def _fail(message: str, code: int, arguments: Sequence[str], result: Mapping[str, Any] | None = None) -> int:

@@ -30,7 +30,9 @@ def coverage(
     netns: Annotated[
         Path | None,
         typer.Option(
-            "--netns", metavar="DIR", help="Measured exchanges: a folder with idle/ and congested/."
+            "--netns",
+            metavar="DIR",
+            help="Measured exchanges: a folder with idle/ and congested/, each with ptp_raw_n<N>.csv.gz.",
         ),
     ] = None,
     paths: Annotated[int, typer.Option("--paths", min=1, help="Hidden paths on each measured series.")] = 100,
@@ -43,7 +45,7 @@ def coverage(
     99.99 % and its mean width at most 1.5 × the oracle's quantile. Heavy tails need some two million intervals to
     show it. Hard bounds on the hidden paths must never miss. Exit 1 if either fails.
 
-    Example: tempotrace clock coverage --netns data/time/netns-lab --paths 10
+    Example: tempotrace clock coverage --history 10000
     """
     import numpy as np
 
@@ -51,6 +53,8 @@ def coverage(
     from tempotrace.coverage.intervals import family
     from tempotrace.coverage.laws import FAMILIES
 
+    if netns is not None:
+        hidden.files_of(netns)  # before the simulations, which take minutes
     generators = np.random.default_rng(seed).spawn(2)
     families = []
     for samples in history or [1_000, 10_000, 100_000]:

@@ -127,6 +127,7 @@ def run_live(
     seconds: float | None = None,
     continues: bool = False,
     copies: Copies | None = None,
+    loop: "LoopClock | None" = None,
     as_json: bool = False,
 ) -> None:
     """Run a live producer until SIGINT, SIGTERM or `seconds`, through the spool, and print the result.
@@ -135,7 +136,8 @@ def run_live(
     exclude each other, and the next takes over what a killed one left. `clock_id` is the clock of the
     events' stamps. Without a broker they wait in the spool. Raises MissingTopic at the start, Setup if the
     disk refuses, and what `work` raises. `continues`: see LivePublisher. `copies`
-    gives what of the batches goes to other scopes, too.
+    gives what of the batches goes to other scopes, too. `loop`: the clock that `work` waits by, if it may wait
+    for long without a batch; its warnings come at once all the same.
     """
     transport = KafkaTransport(settings.kafka, patience_s=LIVE_PATIENCE_SECONDS)
     try:
@@ -148,6 +150,8 @@ def run_live(
     clock = WallClock()
     watched = Watched(LivePublisher(spool, transport, clock, continues=continues), report, clock)
     live = watched.live
+    if loop is not None:
+        loop.turned = watched.look
     health = HealthServer(settings.stages, tenant, f"produce-{name}", 0, watched.probes, clock)
     with (
         stop_signals() as stop,
@@ -186,6 +190,17 @@ def run_live(
     if waiting:
         log.warning("%d batches wait in %s for the next start", waiting, spool.folder)
     emit(result, as_json, lambda: _say(result))
+
+
+class LoopClock(WallClock):
+    """A clock that says when a loop is about to wait by it."""
+
+    def __init__(self) -> None:
+        self.turned: Callable[[], None] = lambda: None
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self.turned()
+        return super().wait(event, seconds)
 
 
 class Watched:
@@ -288,9 +303,9 @@ def tell(report: Report, told: int) -> int:
 
 
 def _say(result: Mapping[str, Any]) -> None:
+    scope = f"scope {result['scope']} of " if result["scope"] else ""  # unknown if nothing was read yet
     print(
-        f"{result['events']:,} events in {result['batches']:,} batches sent to scope {result['scope']} "
-        f"of tenant {result['tenant']}."
+        f"{result['events']:,} events in {result['batches']:,} batches sent to {scope}tenant {result['tenant']}."
     )
     for reason, count in sorted(result["skipped"].items()):
         print(f"  skipped {count:,}: {reason}")

@@ -17,7 +17,7 @@ def show(sides: list[dict[str, Any]], compared: dict[str, Any] | None = None) ->
     for side in sides:
         for row in side["layers"]:
             table.add_row(
-                side["mode"],
+                _name(side),
                 row["layer"],
                 f"{row['flows']:.0f}",
                 str(row["links"]),
@@ -27,17 +27,24 @@ def show(sides: list[dict[str, Any]], compared: dict[str, Any] | None = None) ->
                 _figure(row["p"], ".2g"),
                 f"{row['max_over_mean']:.2f}",
             )
-    console.print(table)
+    if table.row_count:
+        console.print(table)
     for side in sides:
         for line in _lines(side):
             console.print(line, soft_wrap=True)
-    for what in sides[0]["completion"]["left_out"]:
+    for what in sides[0]["completion"]["left_out"] if sides[0]["bytes"] else ():
         console.print(f"  left out: {what}", soft_wrap=True)
     if compared and "study" in compared:
         for line in _drawn(compared["study"]):
             console.print(line, soft_wrap=True)
     if "page" in whole:
         console.print(f"page: {whole['page']}", soft_wrap=True)
+
+
+def _name(side: dict[str, Any]) -> str:
+    """How a side's flows went: recorded paths are no mode of routing."""
+    recorded = side["routing"] == "as recorded"
+    return "recorded" if recorded and side["mode"] == "ecmp" else str(side["mode"])
 
 
 def _drawn(found: dict[str, Any]) -> Iterator[str]:
@@ -58,21 +65,26 @@ def _lines(side: dict[str, Any]) -> Iterator[str]:
     losses, done, hashes = side["collisions"], side["completion"], side["polarisation"]
     for row in side["layers"]:
         if "verdict" in row:
-            yield f"{side['mode']}, {row['layer']}: {row['verdict']} (bytes: {row['by_bytes'].get('verdict', 'none')})"
-    yield (
-        f"{side['mode']}: {losses['links']:,} links with colliding elephants; elephants lose "
-        f"{losses['mean_loss']:.1%} on average, {losses['max_loss']:.1%} at most"
-    )
-    if losses["worst"]:
-        worst = losses["worst"][0]
-        yield f"  worst: {worst['link']}, {worst['elephants']} want {worst['overload']:.2f} × its capacity"
-    yield (
-        f"  polarisation: {hashes['verdict']} ({hashes['polarised']:,} of {hashes['tested']:,} tested, "
-        f"{hashes['unknown']:,} with too few flows)"
-    )
+            yield f"{_name(side)}, {row['layer']}: {row['verdict']} (bytes: {row['by_bytes'].get('verdict', 'none')})"
+    if not side["layers"]:
+        yield f"{_name(side)}: none of {side['flows']:,} flows had a choice of links, so there is no spread to judge"
+    if not side["bytes"]:
+        yield f"{_name(side)}: no flow's bytes are known, so neither collisions nor times can be told"
+    else:
+        yield (
+            f"{_name(side)}: {losses['links']:,} links with colliding elephants; elephants lose "
+            f"{losses['mean_loss']:.1%} on average, {losses['max_loss']:.1%} at most"
+        )
+        for worst in losses["worst"][:1]:
+            yield f"  worst: {worst['link']}, {worst['elephants']} want {worst['overload']:.2f} × its capacity"
+    if hashes["tested"] or hashes["unknown"]:
+        yield (
+            f"  polarisation: {hashes['verdict']} ({hashes['polarised']:,} of {hashes['tested']:,} tested, "
+            f"{hashes['unknown']:,} with too few flows)"
+        )
     for row in hashes["layers"]:
         yield f"    {row['layer_from']} to {row['layer_to']}, all together: z {_figure(row['z'], '+.1f')}"
-    if done["seconds"] is not None:
+    if side["bytes"] and done["seconds"] is not None:
         low, high = done["pfc_range_s"]
         yield (
             f"  done in {done['seconds']:.6g} s by max-min fair share (PFC: {low:.6g} to {high:.6g} s), "

@@ -12,7 +12,7 @@ from producers.fabric.rows import Path as Walked
 from producers.fabric.shell import DIALECTS, Shell
 from producers.fabric.sysfs import SysfsSampler
 from producers.host.kernel_clock import machine_host
-from schemas.errors import Usage
+from schemas.errors import Usage, cause_of
 from schemas.network import HostFlow
 from schemas.time import parse_duration_ns
 from schemas.topics import FABRIC_TENANT
@@ -32,7 +32,7 @@ Names = list[str] | None
 
 def register(app: typer.Typer) -> None:
     """Add `fabric` to the group."""
-    app.command("fabric", no_args_is_help=True)(fabric)
+    app.command("fabric")(fabric)
 
 
 def fabric(
@@ -304,7 +304,7 @@ def _write(walks: list["Walk"], path: Path) -> None:
             for one in walks:
                 file.write(json.dumps(shown(one)) + "\n")
     except OSError as error:
-        raise Usage(f"--paths {path} cannot be written: {error.strerror}") from error
+        raise Usage(f"--paths {path} cannot be written: {cause_of(error)}") from error
 
 
 def _shape(inputs: fabricdata.Inputs) -> dict[str, Any] | None:

@@ -35,7 +35,7 @@ INTERVAL_SECONDS_MIN = 0.001
 
 def register(app: typer.Typer) -> None:
     """Add `host` to the group."""
-    app.command("host", no_args_is_help=True)(host)
+    app.command("host")(host)
 
 
 def host(
@@ -234,7 +234,8 @@ def _follow(
     followed = repr([scope, *map(str, map(Path.absolute, logs))])
     name = f"log-{hashlib.blake2b(followed.encode(), digest_size=4).hexdigest()}"
     options = replace(options, publisher=f"{here}/{name}")
-    follower = Follower(logs, options, WallClock(), here, os.uname().nodename, report)
+    clock = feed.LoopClock()
+    follower = Follower(logs, options, clock, here, os.uname().nodename, report)
     feed.run_live(
         follower.run,
         report,
@@ -246,6 +247,7 @@ def _follow(
         seconds=seconds,
         continues=True,
         copies=feed.copies_of(options.host or here, options.tenant, scope, settings, more_scopes),
+        loop=clock,
         as_json=as_json,
     )
 

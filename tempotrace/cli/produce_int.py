@@ -21,7 +21,7 @@ from tempotrace.clockwork import WallClock, new_incarnation
 
 def register(app: typer.Typer) -> None:
     """Add `int` to the group."""
-    app.command("int", no_args_is_help=True)(int_)
+    app.command("int")(int_)
 
 
 def int_(

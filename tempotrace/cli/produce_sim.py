@@ -13,7 +13,7 @@ from producers.sim.cluster import paced, read
 from producers.sim.faults import SCENARIOS
 from producers.sim.options import BATCH_EVENTS_MAX, START_NS, SimOptions, SimReport
 from schemas.batch import Batch
-from schemas.errors import Setup, Usage
+from schemas.errors import Setup, Usage, cause_of
 from schemas.time import parse_duration_ns
 from tempotrace.cli.feed import publish, run_live
 from tempotrace.cli.options import DEFAULT_TENANT, Bootstrap, Json, KafkaProperties, Scope, Tenant, connect
@@ -171,6 +171,6 @@ def with_truth(batches: Iterator[Batch], report: SimReport, path: Path) -> Itera
             try:
                 path.write_text(json.dumps(report.truth, indent=2) + "\n", encoding="utf-8")
             except OSError as error:
-                raise Setup(f"the truth cannot be written to {path}: {error.strerror}") from None
+                raise Setup(f"the truth cannot be written to {path}: {cause_of(error)}") from None
             written = True
         yield batch

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import MalformedInput
+from schemas.errors import MalformedInput, cause_of
 from schemas.time import NS
 from streams.clock.hull import Hull, Interval, Limits
 from streams.clock.window import SAMPLES_MIN, Tail
@@ -66,7 +66,7 @@ def load(path: Path) -> Exchanges:
                     pairs.append((*sync, sent, received))
                     sync = None
     except (OSError, EOFError, KeyError, ValueError) as error:
-        raise MalformedInput(f"not a file of exchanges ({error})", str(path)) from None
+        raise MalformedInput(f"not a file of exchanges ({cause_of(error)})", str(path)) from None
     if len(pairs) < 2:
         raise MalformedInput("fewer than two exchanges", str(path))
     return Exchanges(*np.array(sorted(pairs, key=lambda pair: pair[1]), np.int64).T)
@@ -195,12 +195,22 @@ def bootstrap_limit(
     return 1.0 - float(np.quantile(totals, confidence)) / (blocks * BLOCK_EVENTS)
 
 
+def files_of(folder: Path) -> dict[tuple[str, int], Path]:
+    """The file of each series, by load and node. Raises MalformedInput where one is missing."""
+    found = {(load_, node): folder / load_ / f"ptp_raw_n{node}.csv.gz" for load_, node in SERIES}
+    missing = [path for path in found.values() if not path.is_file()]
+    if missing:
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        raise MalformedInput(f"no such file{more}", str(missing[0]))
+    return found
+
+
 def run(folder: Path, paths: int, rng: np.random.Generator) -> dict[str, Any]:
     """Coverage and widths of `paths` hidden paths on each series found in the folder. Raises MalformedInput."""
     rows: list[dict[str, Any]] = []
     missed_all: list[NDArray[np.bool_]] = []
-    for load_, node in SERIES:
-        series = load(folder / load_ / f"ptp_raw_n{node}.csv.gz")
+    for (load_, node), path in files_of(folder).items():
+        series = load(path)
         span_s = float(series.t1[-1] - series.t1[0]) / NS
         found = [follow(series, HiddenPath.draw(span_s, rng)) for _ in range(paths)]
         error, half, plain, bracket = (

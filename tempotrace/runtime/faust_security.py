@@ -6,7 +6,7 @@ from typing import Final
 
 from faust.auth import Credentials, SASLCredentials, SSLCredentials
 
-from schemas.errors import Usage
+from schemas.errors import Usage, cause_of
 
 _PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -54,7 +54,7 @@ def _context(kafka: Mapping[str, str]) -> ssl.SSLContext:
             password = kafka.get("ssl.key.password", "")
             context.load_cert_chain(certificate, kafka.get("ssl.key.location"), password)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise Usage(f"the TLS settings cannot be used: {error}") from error
+        raise Usage(f"the TLS settings cannot be used: {cause_of(error)}") from error
     if kafka.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
         context.check_hostname = False
     if kafka.get("enable.ssl.certificate.verification", "true").lower() in _FALSE:

@@ -136,3 +136,28 @@ def test_the_page_of_a_lake_and_the_commands_it_names(
         assert bool(rows) == ("unseen" not in words[-1] and "10.0.0.1>" not in words[-1])
     assert cli.run(["flows", "compare", "--lake", str(lake), "--b", "spray", "--html", str(page)]) == 0
     assert "spray instead of ecmp" in page.read_text()
+
+
+def test_flows_without_a_choice_and_bytes_are_said_to_be_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flows = tmp_path / "flows.csv"
+    flows.write_text("src,dst,src_port,bytes,path\n10.0.0.1,10.0.1.1,5,0,a:1>b:1|b:2>c:1\n")
+    assert cli.run(["flows", "report", "--flows", str(flows)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"file {flows}",
+        "recorded: none of 1 flows had a choice of links, so there is no spread to judge",
+        "recorded: no flow's bytes are known, so neither collisions nor times can be told",
+    ]
+
+
+def test_a_lake_is_named_as_one_and_its_paths_as_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = tmp_path / "lake"
+    Sink(lake, records("paths", [window(0, [0, 0, 0, 1])])).run()
+    assert cli.run(["flows", "report", "--lake", str(lake)]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[0] == f"the lake in {lake}"
+    assert "recorded" in said
+    assert "ecmp" not in said

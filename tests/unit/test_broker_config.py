@@ -196,3 +196,18 @@ def test_stop_and_status_without_a_folder(tmp_path: Path) -> None:
         broker.stop(tmp_path / "none")
     assert broker.status(tmp_path / "none").running is False
     assert not (tmp_path / "none").exists()
+
+
+def test_a_port_for_root_is_warned_of_or_refused(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "port_is_free", lambda port: True)
+    monkeypatch.setattr(process, "forbidden", lambda port: False)
+    assert broker._ports(None, 80, 1) == [80]
+    assert "port 80 is kept for the next start, and only root may use it" in caplog.text
+    caplog.clear()
+    assert broker._ports(None, 9192, 3) == [9192, 9193, 9194]
+    assert caplog.text == ""
+    monkeypatch.setattr(process, "forbidden", lambda port: True)
+    with pytest.raises(Setup, match="port 80 is only for root here: choose one of 1024 or more"):
+        broker._ports(None, 80, 1)

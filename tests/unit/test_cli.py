@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from schemas.errors import BrokerAway, Usage
+from schemas.errors import BrokerAway, Usage, cause_of
 from sinks import views
 from tempotrace import cli
 from tempotrace.cli import options
@@ -60,7 +60,19 @@ def test_every_command_shows_an_example(name: str) -> None:
     ("arguments", "message"),
     [
         (["nothing"], "No such command 'nothing'. See --help."),
-        (["broker", "status", "--bogus"], "No such option: --bogus See --help."),
+        (["broker", "status", "--bogus"], "No such option: --bogus. See --help."),
+        (["sql", "x", "--jsn"], "No such option: --jsn; perhaps --json. See --help."),
+        (
+            ["flows", "report", "--mtu", "x"],
+            "Invalid value for '--mtu': a whole number is needed. See --help.",
+        ),
+        (["flows", "report", "--gbps", "x"], "Invalid value for '--gbps': a number is needed. See --help."),
+        (["flows", "report", "--mtu", "1"], "Invalid value for '--mtu': it must be 256 or more. See --help."),
+        (["flows", "report", "--mtu", "99999"], "'--mtu': it must be 65536 or less. See --help."),
+        (["flows", "report", "--mtu"], "Option '--mtu' requires an argument. See --help."),
+        (["produce", "host"], "say what to read: either --log FILE, --mesh or --rdma DEV"),
+        (["produce", "int"], "say what to read: either --udp HOST:PORT or --pcap FILE"),
+        (["produce", "fabric"], "nothing to read: give --counters, --flows, --hosts, --pcap or --sysfs"),
         (["sql"], "Missing argument 'query'. See --help."),
         (["topics", "create", "--tenant", "A"], "'A' is no tenant name"),
         (["topics", "list", "--bootstrap-servers", "here"], "each must be HOST:PORT"),
@@ -155,3 +167,33 @@ def test_emit_knows_numpy_paths_sets_and_bytes(capsys: pytest.CaptureFixture[str
     assert json.loads(capsys.readouterr().out) == {"n": 3, "a": [0, 1], "p": "x", "s": ["a", "b"], "b": "01"}
     options.emit(result, False, lambda: sys.stdout.write("for people"))
     assert capsys.readouterr().out == "for people"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "topics list --kafka-properties",
+        "produce gpu --kineto",
+        "produce host --log",
+        "produce int --pcap",
+        "stream paths --switches",
+        "flows report --flows",
+        "clock check",
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_once(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (tmp_path / "missing", tmp_path):
+        cli.run([*command.split(), str(path)])
+        said = capsys.readouterr().err
+        assert said.count(str(path)) == 1
+        assert "Errno" not in said
+
+
+def test_the_cause_of_an_error_has_no_file_name(tmp_path: Path) -> None:
+    with pytest.raises(OSError) as raised:
+        (tmp_path / "x").read_text()
+    assert cause_of(raised.value) == "No such file or directory"
+    assert cause_of(OSError("not a gzip file")) == "not a gzip file"
+    assert cause_of(ValueError()) == "ValueError"

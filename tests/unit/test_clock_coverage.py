@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from schemas.errors import MalformedInput
 from streams.clock.window import EPSILON
+from tempotrace import cli
 from tempotrace.cli.clock import app
 from tempotrace.coverage import hidden
 from tempotrace.coverage.intervals import Family, family
@@ -143,3 +145,13 @@ def test_the_command_prints_one_object() -> None:
     shown = CliRunner().invoke(app, ["coverage", "--intervals", "1000", "--history", "1000"])
     assert shown.exit_code == 0
     assert "calibration points" in shown.stdout.replace("\n", " ")
+
+
+def test_missing_series_are_told_before_the_simulations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempotrace.coverage.intervals.family", lambda *_: pytest.fail("simulated first"))
+    assert cli.run(["clock", "coverage", "--netns", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"tempotrace: no such file (and 7 more) ({tmp_path}/idle/ptp_raw_n1.csv.gz)\n"
+    )

@@ -290,6 +290,12 @@ def test_an_empty_trace_opens_and_closes(tmp_path: Path) -> None:
     assert report.warnings == ["r.json: holds no complete event"]
 
 
+def test_a_file_without_rank_and_events_is_not_called_used(tmp_path: Path) -> None:
+    _, report = batches(folder(tmp_path, {"x.json": raw({"traceEvents": [{"ph": "X", "name": "a"}]})}))
+    assert [line for line in report.warnings if "used as" in line] == []
+    assert "x.json: holds no complete event" in report.warnings
+
+
 def test_many_rows_and_names_keep_their_places(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     data = {}

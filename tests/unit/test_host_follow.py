@@ -92,7 +92,10 @@ def test_lines_are_read_as_they_come_and_half_lines_wait(tmp_path: Path) -> None
     assert [(seq, offset) for _, seq, offset in found] == [(0, 1), (1, 2), (2, 3)]
     assert len({incarnation for incarnation, _, _ in found}) == 1
     assert (report.events, report.lines.total) == (3, 3)
-    assert "waiting for it" in report.warnings[0]
+    assert [line.partition(": ")[2] for line in report.warnings] == [
+        "No such file or directory; waiting for it",
+        "is there now, and read from its start",
+    ]
     assert (batches[0].family, int(batches[0].column("kind")[0])) == ("control", c.Control.OPEN)
     assert int(batches[-1].data["src_flags"][0]) & c.SOURCE_FINAL
 

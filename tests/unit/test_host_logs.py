@@ -197,7 +197,7 @@ def test_hosts_of_a_syslog_stay_apart(tmp_path: Path) -> None:
     assert {"left/ptp:ptp4l", "right/ptp:ptp4l"} == entities
     made, report = batches([write(tmp_path / "s.log", text)], Options(host="given"))
     assert {"left/ptp:ptp4l", "right/ptp:ptp4l"} == {made[1].text(int(at)) for at in made[1].column("entity")}
-    assert "names 2 hosts" in report.warnings[0]
+    assert ["names 2 hosts" in line for line in report.warnings] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,7 @@ def test_a_damaged_gzip_file_is_used_as_far_as_it_goes(tmp_path: Path, damage, s
     )
     _, report = batches([write(tmp_path / "p.log.gz", damage(gzip.compress(text.encode())))])
     assert 0 < report.events <= 400
-    assert len(report.warnings) == 1
-    assert said in report.warnings[0]
+    assert [said in line for line in report.warnings if "rows are" not in line] == [True]
 
 
 def test_two_gzip_members_are_one_file(tmp_path: Path) -> None:
@@ -303,3 +302,31 @@ def test_sources_without_end_are_counted_not_kept(tmp_path: Path) -> None:
     made, report = batches([write(tmp_path / "p.log", text + "\n" + text)])
     assert (report.events, report.skipped["row of a source too many"]) == (2 * SOURCES_MAX, 20)
     assert len(made) > 2
+
+
+@pytest.mark.parametrize(
+    ("prefix", "why"),
+    [
+        ("ptp4l[5.125]: ", "2 rows are stamped with the time since boot, and nothing in the file says when"),
+        ("Feb  2 02:40:00 h ptp4l[7]: [500.125] ", "2 rows are stamped with the time since boot"),
+        ("Feb  2 02:40:00 h ptp4l[7]: ", "2 rows are without a whole date"),
+        ("", "2 rows are without a whole date"),
+    ],
+)
+def test_rows_without_a_time_are_warned_of_once_a_file(prefix: str, why: str, tmp_path: Path) -> None:
+    files = [tmp_path / "a.log", tmp_path / "b.log"]
+    for number, path in enumerate(files):
+        path.write_text(f"{prefix}master offset {number} s2 freq +1 path delay 100\n" * 2)
+    _, report = batches(files)
+    assert len(report.warnings) == 2
+    for path, line in zip(files, report.warnings, strict=True):
+        assert line.startswith(f"{path}: {why}")
+        assert "the time at which they are sent" in line
+        assert ("--follow" in line) == ("boot" in why)
+
+
+def test_rows_with_a_map_from_boot_are_not_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text(log())
+    _, report = batches([path])
+    assert report.warnings == []

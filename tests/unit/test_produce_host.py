@@ -1,6 +1,8 @@
 """The command `produce host`: wrong usage, and live input without a broker."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,24 @@ def test_without_a_broker_the_events_wait_for_the_next_start(
     assert result["waiting"] >= 2  # the open row, the end of the source
     assert list((home / "spool" / "default-mesh-a").glob("*.seg")) != []
     assert registrations(home / "scopes") == []
+
+
+def test_a_log_that_is_missing_is_said_at_once_and_so_is_its_coming(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "ptp4l.log"
+    command = [sys.executable, "-m", "tempotrace", "produce", "host", "--log", str(path), "--follow"]
+    command += ["--for", "30s", "--bootstrap-servers", "127.0.0.1:1"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        said = [next(line for line in iter(running.stderr.readline, "") if str(path) in line)]
+        path.write_text("ptp4l[5.125]: master offset 3 s2 freq +1 path delay 100\n")
+        said.append(next(line for line in iter(running.stderr.readline, "") if str(path) in line))
+        running.terminate()
+        rest = running.stderr.read()
+    assert [line.partition(f"{path}: ")[2].strip() for line in said] == [
+        "No such file or directory; waiting for it",
+        "is there now, and read from its start",
+    ]
+    assert "waiting for it" not in rest
 
 
 def test_registrations_last_as_long_as_their_process(tmp_path: Path) -> None:

@@ -4,15 +4,19 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from producers.report import Report
 from producers.transport import MemoryTransport
+from schemas.batch import Batch
 from tempotrace import cli
 from tempotrace.cli import feed
+from tempotrace.settings import Settings
 from tempotrace.used import NothingUsed
 from tests import int_build as b
 from tests.gpu_traces import job, raw
@@ -173,6 +177,33 @@ def test_a_file_without_the_right_to_read_it(
     path.chmod(0)
     assert cli.run(call(command, path)) == 1
     assert "Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["produce int", "produce files", "analyze"])
+def test_a_capture_without_a_report_is_not_used(
+    command: str, tmp_path: Path, sent: MemoryTransport, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "web.pcap"
+    path.write_bytes(b.pcap([(10**18, b.frame(b"GET / HTTP/1.1", port=80))]))
+    assert cli.run([*call(command, path)[:-1]]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[-1].endswith("no report was found at any port")
+    assert err.count("\n") == 1
+
+
+def test_a_stop_before_anything_was_read_names_no_scope(
+    sent: MemoryTransport, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(stop: threading.Event) -> Iterator[Batch]:
+        stop.set()
+        yield from ()
+
+    settings = Settings(Path("x"), {"bootstrap.servers": "127.0.0.1:1"})
+    with pytest.raises(SystemExit) as raised:
+        feed.publish(stopped, Report(), settings, tenant="t", scope="")
+    assert raised.value.code == 130
+    assert capsys.readouterr().out.splitlines()[0] == "0 events in 0 batches sent to tenant t."
 
 
 def test_counts_come_with_the_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
