@@ -8,6 +8,7 @@ import numpy as np
 
 from schemas import columns as c
 from schemas.batch import _DTYPES, I64, Batch, narrow, null_of
+from schemas.errors import MalformedInput
 from schemas.flat import Array
 from schemas.time import ClockState
 
@@ -21,7 +22,7 @@ class Strings:
 
     def index(self, text: str | None) -> int:
         """Place of `text`; NULL_I64 for None. What UTF-8 or the table can't hold (lone surrogates, a zero byte) is
-        shown as U+FFFD or `?`."""
+        shown as U+FFFD or `?`. Raises MalformedInput beyond 65,534 texts: a producer cuts its batches before that."""
         if text is None:
             return c.NULL_I64
         place = self._places.get(text)
@@ -32,7 +33,8 @@ class Strings:
                 place = self._places[shown] = len(self._table)
                 self._table.append(shown)
             self._places[text] = place
-            assert place < c.NULL_U16, "more than 65,534 strings in one batch: cut it"
+            if place >= c.NULL_U16:
+                raise MalformedInput("more than 65,534 different names in one batch", text[:100])
         return place
 
     @property

@@ -18,6 +18,13 @@ I64 = NDArray[np.int64]
 NS = 1_000_000_000
 TAI = "TAI"  # name of the root clock
 
+# Mapped times that the merge takes, 1896 to 2116: differences and sums of a few stay within int64. A producer keeps
+# two days inside, for leap seconds, faults and maps, because one row outside costs its whole batch.
+EARLIEST_NS, LATEST_NS = -(2**61), 2**62
+STAMP_NS_MIN, STAMP_NS_MAX = EARLIEST_NS + 172_800 * NS, LATEST_NS - 172_800 * NS
+OUTSIDE = "time outside the years 1896 to 2116"  # why a producer skips an event
+BOUND_NS_MAX = 2**56  # greatest bound of a clock that the merge takes
+
 # TAI - UTC from each of these UTC dates on (Unix seconds): the IERS's whole table. The last entry holds until
 # a new leap second is announced; no later one is known for 2026.
 LEAPS = (
@@ -88,14 +95,38 @@ class ClockState:
 
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": NS, "m": 60 * NS, "h": 3600 * NS}
 _DURATION = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|m|h)")
+DURATION_NS_MAX = (
+    500_000 * 3600 * NS
+)  # 57 years: added to a stamp of today it stays a time that can be placed
+CLAIM_NS_MAX = 20_000 * 3600 * NS  # longest bound that a person may claim, just below BOUND_NS_MAX
 
 
-def parse_duration_ns(text: str) -> int:
-    """A length of time such as `50us`, `-1.5ms` or `2 s`, in ns. Raises Usage if it is none."""
+def stamp_fits(ns: int) -> bool:
+    """Whether a stamp can be placed in time; one that cannot is skipped by its producer (see OUTSIDE)."""
+    return STAMP_NS_MIN <= ns <= STAMP_NS_MAX
+
+
+def parse_duration_ns(
+    text: str, option: str = "", least_ns: int = -DURATION_NS_MAX, most_ns: int = DURATION_NS_MAX
+) -> int:
+    """A length of time such as `50us`, `-1.5ms` or `2 s`, in ns. `option` names what it was given for.
+
+    Raises Usage if it is none, or not from `least_ns` to `most_ns` (both included).
+    """
+    said = f"{option} {text}" if option else repr(text)
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise Usage(f"{text!r} is no length of time; write a number and ns, us, ms, s, m or h, such as 50us")
-    return round(float(match[1]) * _UNITS[match[2]])
+        raise Usage(f"{said} is no length of time; write a number and ns, us, ms, s, m or h, such as 50us")
+    length = float(match[1]) * _UNITS[match[2]]
+    if not least_ns <= length <= most_ns:
+        raise Usage(f"{said} is out of range: write {_written(least_ns)} to {_written(most_ns)}")
+    return round(length)
+
+
+def _written(ns: int) -> str:
+    """A length of time as `parse_duration_ns` reads it, in the greatest unit that divides it."""
+    unit = next(unit for unit in ("h", "m", "s", "ms", "us", "ns") if ns % _UNITS[unit] == 0)
+    return f"{ns // _UNITS[unit]}{unit}" if ns else "0s"
 
 
 def format_ns(ns: int | float) -> str:

@@ -25,6 +25,7 @@ SUFFIXES: Final = (
     "state",
 )
 DEFAULT_TENANT: Final = "default"
+SCOPE_CHARS_MAX: Final = 200
 FABRIC_TENANT: Final = "fabric"  # the operator's own
 PARTITIONS: Final = 4
 
@@ -78,6 +79,16 @@ def check_tenant(tenant: str) -> str:
             f"{tenant!r} is no tenant name: use 1 to 64 of a-z, 0-9, - and _, a letter or digit at both ends"
         )
     return tenant
+
+
+def check_scope(scope: str) -> str:
+    """The scope's name, if it can be one: 1 to 200 characters, all of them printable, no blank at an end.
+
+    Raises Usage.
+    """
+    if not 1 <= len(scope) <= SCOPE_CHARS_MAX or not scope.isprintable() or scope != scope.strip():
+        raise Usage(f"{scope!r} is no name of a scope: use 1 to {SCOPE_CHARS_MAX} printable characters")
+    return scope
 
 
 def topic(tenant: str, suffix: str) -> str:

@@ -1,5 +1,6 @@
 """Files of several kinds read into one scope: which producer reads which, and their batches side by side."""
 
+import codecs
 import gzip
 import tarfile
 import zlib
@@ -100,7 +101,7 @@ def _kind(path: Path) -> str:
                 head = file.read(SNIFF_BYTES)
         except (OSError, EOFError, zlib.error):
             head = b"{" if ".json" in path.name else b""  # the producer says what is wrong with it
-    return "kineto" if head.lstrip()[:1] in (b"{", b"[") else "logs"
+    return "kineto" if head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[") else "logs"
 
 
 def _is_archive(path: Path) -> bool:
@@ -108,6 +109,12 @@ def _is_archive(path: Path) -> bool:
         return tarfile.is_tarfile(path)
     except (EOFError, zlib.error):  # a gzip file that is cut
         return False
+    except (
+        ValueError,
+        ArithmeticError,
+        LookupError,
+    ):  # an archive whose headers hold nonsense: its reader says so
+        return True
 
 
 def feeds(chosen: Files, choices: Choices) -> list[Feed]:

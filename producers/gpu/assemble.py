@@ -9,11 +9,12 @@ something else.
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 import numpy as np
 
-from producers.gpu import alignment, collectives, edges
+from producers.gpu import alignment, collectives, edges, parts
 from producers.gpu.kineto import I64, Lane, Trace
 from schemas import columns as c
 from schemas.batch import Batch
@@ -239,17 +240,16 @@ class Assembly:
         """A heartbeat that lists all sources, then all rows. A source is final in the batch of its last row.
 
         The heartbeat lets no window close before every source is known: one that begins late is otherwise
-        first heard of when its neighbours' next stamps are already past it.
+        first heard of when its neighbours' next stamps are already past it. More sources than fit into one are
+        listed in several, at first without a promise.
         """
         sent = np.zeros(len(self.sources), np.int64)
         texts, value_names, groups = list(self._texts), list(self._value_names), list(self._groups)
-        total = len(self.rows["raw_ns"])
-        for low in (None, *range(0, total, rows_max)):
-            high = 0 if low is None else min(low + rows_max, total)
-            part = slice(low or 0, high)
+        cut = parts.rows(len(self.rows["raw_ns"]), rows_max, self.values["val_row"], self.values["val_name"])
+        for part, heard, promised in chain(parts.heartbeats(len(self.sources)), cut):
             listed, source = np.unique(self.rows["source"][part], return_inverse=True)
-            if low is None:
-                listed = np.arange(len(self.sources))
+            if heard is not None:
+                listed = heard
             strings = Strings()
             columns = {name: self.rows[name][part] for name in _COLUMNS if name not in ("raw_ns", "source")}
             for name in ("entity", "name"):
@@ -274,8 +274,8 @@ class Assembly:
                 groups=[groups[place] for place in used],
                 endpoints=ends,
                 values=values,
-                watermark_ns=self._watermarks(listed, sent[listed]),
-                final=done.tolist(),
+                watermark_ns=self._watermarks(listed, sent[listed]) if promised else None,
+                final=done.tolist() if promised else None,
             )
 
     def _watermarks(self, listed: I64, sent: I64) -> list[int | None]:

@@ -50,6 +50,7 @@ _BYTES: Final = {
     "long int": 8, "char": 1, "signed char": 1, "byte": 1, "unsigned char": 1, "bool": 1,
     "complexfloat": 8, "complexdouble": 16,
 }  # fmt: skip
+SPLITS_MAX: Final = 16_384  # numbers of one event; the splits of a larger group count as unknown
 ASSUMED_GROUP: Final = "all ranks (assumed)"
 
 
@@ -251,7 +252,13 @@ def _values(
     if got is not None:
         values["bytes_out"] = float(got * itemsize)
     splits = _listed(args.get("In split size"))
-    if op == Op.ALL_TO_ALL and splits and group and group.ranks and len(splits) == len(group.ranks):
+    if (
+        op == Op.ALL_TO_ALL
+        and splits
+        and group
+        and group.ranks
+        and len(splits) == len(group.ranks) <= SPLITS_MAX
+    ):
         total = sum(splits)  # splits count rows of the tensor
         for rank, split in zip(group.ranks, splits, strict=True):
             values[f"bytes_to_{rank}"] = values["bytes"] * split / total if total else 0.0

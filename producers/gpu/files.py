@@ -9,7 +9,8 @@ import gzip
 import io
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
@@ -104,8 +105,10 @@ def _stream(name: str, read: Callable[[int], bytes], use: Use, broken: Broken, d
 
 
 def _archive(stream: IO[bytes], use: Use, broken: Broken, depth: int) -> None:
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
-        for member in archive:
+    with _headers():
+        archive = tarfile.open(fileobj=stream, mode="r|")  # noqa: SIM115  # closed below
+    with archive:
+        while (member := _next(archive)) is not None:
             if not member.isfile() or PurePosixPath(member.name).name.startswith("."):
                 continue
             try:
@@ -116,6 +119,20 @@ def _archive(stream: IO[bytes], use: Use, broken: Broken, depth: int) -> None:
                 broken(member.name, f"{_why(error)}; left out")  # the archive itself can go on
 
 
+@contextmanager
+def _headers() -> Iterator[None]:
+    """What tarfile raises for numbers in headers that are none, as its own error."""
+    try:
+        yield
+    except (ValueError, ArithmeticError, LookupError, AssertionError) as error:
+        raise tarfile.ReadError(f"bad header ({error})") from None
+
+
+def _next(archive: tarfile.TarFile) -> tarfile.TarInfo | None:
+    with _headers():
+        return archive.next()
+
+
 def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Callable[[int], bytes]:
     """Reads a file of an archive; its errors are the archive's."""
     body = archive.extractfile(member)
@@ -123,7 +140,8 @@ def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Callable[[int]
 
     def read(size: int) -> bytes:
         try:
-            return body.read(size)
+            with _headers():
+                return body.read(size)
         except READ_ERRORS as error:
             raise _Container(f"{_why(error)} in {member.name}; that and what follows is left out") from None
 

@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 from producers.gpu.window import JsonWindow
 from schemas.columns import NULL_I64, GpuKind
 from schemas.errors import MalformedInput
+from schemas.time import OUTSIDE, STAMP_NS_MAX
 
 I64 = NDArray[np.int64]
 NAME_CHARS_MAX: Final = 4_000
 US_MAX: Final = 4e15  # beyond it (the year 2096) ns no longer fit the arithmetic
+BEYOND: Final = "number beyond 64 bits"  # why an event is skipped
 BASE_NS_MAX: Final = 4 * 10**18
 ABSOLUTE_US_MIN: Final = 3e14  # 1979: earlier times cannot be Unix time of a profiler
 
@@ -50,6 +52,10 @@ _SPAN: Final = "trace"  # category of the profiler's own span, which is no event
 _ON_DEVICE: Final = frozenset((GpuKind.KERNEL, GpuKind.MEMCPY, GpuKind.MEMSET, GpuKind.GPU_ANNOTATION))
 _NCCL: Final = re.compile(r"nccl\w*Kernel")
 _NUMBER: Final = frozenset((int, float))
+
+
+class _Beyond(Exception):
+    """A number of an event that 64 bits can't hold."""
 
 
 class Lane(NamedTuple):
@@ -176,6 +182,15 @@ class _Rows:
         if kind == GpuKind.KERNEL and _NCCL.match(name):
             kind = GpuKind.COLLECTIVE
         row = len(self.ts)
+        try:
+            correlation = _whole(args.get("correlation"))
+            if kind in (GpuKind.MEMCPY, GpuKind.MEMSET) and type(args.get("bytes")) in _NUMBER:
+                self.sizes[row] = _size(args["bytes"])
+            self._place(kind, event.get("pid"), event.get("tid"), args)
+        except _Beyond:
+            self.sizes.pop(row, None)
+            self.skipped[BEYOND] += 1
+            return
         self.ts.append(ts)
         self.dur.append(dur)
         self.kind.append(kind)
@@ -183,26 +198,24 @@ class _Rows:
         if place is None:
             place = self.names[name] = len(self.names)
         self.name.append(place)
-        self.correlation.append(_integer(args.get("correlation")))
-        self._place(kind, event.get("pid"), event.get("tid"), args)
+        self.correlation.append(correlation)
         if kind in (GpuKind.COLLECTIVE, GpuKind.SYNC) or (
             kind == GpuKind.ANNOTATION and name.startswith("nccl:")
         ):
             self.args[row] = args
-        elif kind in (GpuKind.MEMCPY, GpuKind.MEMSET) and type(args.get("bytes")) in _NUMBER:
-            self.sizes[row] = float(args["bytes"])
 
     def _place(self, kind: GpuKind, pid: Any, tid: Any, args: dict[str, Any]) -> None:
-        """Lane, device and stream of a row."""
+        """Lane, device and stream of a row. Raises _Beyond, and then has noted nothing."""
         named = type(tid) is str and tid.startswith("stream ")
         if kind in _ON_DEVICE or kind == GpuKind.COLLECTIVE or kind == GpuKind.SYNC or named:
-            device = _integer(args.get("device", pid))
-            stream = _integer(args.get("stream", tid[7:] if named else tid))
+            device = _whole(args.get("device", pid))
+            stream = _whole(args.get("stream", tid[7:] if named else tid))
             # A wait is stamped by the host, at the call: it has no place in its stream's order.
             number = "" if kind == GpuKind.SYNC else str(tid if stream == NULL_I64 else stream)
             lane = Lane(True, str(pid if device == NULL_I64 else device), number)
         else:
-            device, stream = NULL_I64, _integer(tid)
+            device, stream = NULL_I64, _whole(tid)
+            _whole(pid)
             lane = Lane(False, str(pid), "?" if tid is None else str(tid))
         place = self.lanes.get(lane)
         if place is None:
@@ -221,8 +234,10 @@ class _Rows:
         ts, dur = np.array(self.ts, np.float64), np.array(self.dur, np.float64)
         begin, duration = _to_ns(ts) + base, _to_ns(np.where(np.isnan(dur), 0, dur))
         duration[np.isnan(dur)] = NULL_I64
-        keep = begin >= 0
-        self.skipped["bad time"] += int(len(ts) - keep.sum())
+        duration[begin + duration > STAMP_NS_MAX] = NULL_I64
+        keep = (begin >= 0) & (begin <= STAMP_NS_MAX)
+        self.skipped["bad time"] += int((begin < 0).sum())
+        self.skipped[OUTSIDE] += int((begin > STAMP_NS_MAX).sum())
         moved = np.cumsum(keep) - 1
         host = header.get("hostname", header.get("host_name"))
         rank, world = _integer(about.get("rank")), _integer(about.get("world_size"))
@@ -232,8 +247,9 @@ class _Rows:
             world_size=world if 0 < world < 2**31 else None,
             host=host if type(host) is str and host else None,
             groups=_groups(about.get("pg_config")),
-            quantum_ns=_quantum(ts, dur),
-            relative=bool(len(ts)) and not base and float(ts.max()) < ABSOLUTE_US_MIN,
+            quantum_ns=_quantum(ts[keep], dur[keep]),
+            # By the middle one: a single odd time does not change what all the others mean.
+            relative=bool(keep.any()) and not base and float(np.median(ts[keep])) < ABSOLUTE_US_MIN,
             begin_ns=begin[keep],
             duration_ns=duration[keep],
             kind=np.array(self.kind, np.int64)[keep],
@@ -274,6 +290,21 @@ def _integer(value: Any) -> int:
     if type(value) is not int or not -(2**63) < value < 2**63:
         return NULL_I64
     return value
+
+
+def _whole(value: Any) -> int:
+    """As `_integer`, for what an event says. Raises _Beyond."""
+    number = _integer(value)
+    if number == NULL_I64 and (type(value) is int or (type(value) is float and np.isinf(value))):
+        raise _Beyond
+    return number
+
+
+def _size(value: float) -> float:
+    """A number of bytes. Raises _Beyond."""
+    if not -(2**63) < value < 2**63:
+        raise _Beyond
+    return float(value)
 
 
 def _groups(config: Any) -> dict[str, tuple[int, ...]]:

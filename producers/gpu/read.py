@@ -18,6 +18,7 @@ from schemas import columns as c
 from schemas.batch import Batch
 from schemas.draft import control
 from schemas.errors import MalformedInput, Usage
+from schemas.time import OUTSIDE, stamp_fits
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,11 @@ def read(paths: Sequence[Path], options: Options, report: KinetoReport) -> Itera
     for label in options.clock_offset_ns:
         if label not in traces:
             raise Usage(f"--clock-offset names rank {label}, the input holds {', '.join(traces)}")
+        begin_ns, offset_ns = traces[label].begin_ns, options.clock_offset_ns[label]
+        if len(begin_ns) and not (
+            stamp_fits(int(begin_ns.min()) + offset_ns) and stamp_fits(int(begin_ns.max()) + offset_ns)
+        ):
+            raise Usage(f"--clock-offset of rank {label} moves it to a {OUTSIDE}: give a smaller one")
     whole = Assembly(
         traces,
         tenant=options.tenant,
@@ -122,8 +128,11 @@ def _collect(paths: Sequence[Path], report: KinetoReport) -> dict[str, Trace]:
             report.warn(f"{name}: tells no rank; used as {label!r}, and its collectives stay unmatched")
         if trace.relative:
             report.warn(f"{name}: has no baseTimeNanoseconds; its times count from an unknown start")
-        if trace.skipped["bad time"]:
-            report.warn(f"{name}: {trace.skipped['bad time']} events without a usable time left out")
+        untimed = trace.skipped["bad time"] + trace.skipped[OUTSIDE]
+        if untimed:
+            report.warn(f"{name}: {untimed} events without a usable time left out")
+        if trace.skipped[kineto.BEYOND]:
+            report.warn(f"{name}: {trace.skipped[kineto.BEYOND]} events with a {kineto.BEYOND} left out")
     if not by_label:
         more = f" (and {len(report.warnings) - 1} more)" if len(report.warnings) > 1 else ""
         raise MalformedInput(f"{report.warnings[0]}{more}" if report.warnings else "no trace was given")

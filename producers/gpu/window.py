@@ -7,6 +7,7 @@ text that slides over the stream. Memory is the window's: a chunk, or the longes
 import codecs
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import IO, Any, Final
@@ -16,6 +17,10 @@ from schemas.errors import MalformedInput
 CHUNK_BYTES: Final = 1 << 20
 VALUE_CHARS_MAX: Final = 64 << 20  # a single event or table longer than this is no trace
 _DECODER: Final = json.JSONDecoder(strict=False)  # control characters in strings are met and do no harm
+# Python refuses to make a number of thousands of digits; here such a one is infinite, and its event is counted.
+_LENIENT: Final = json.JSONDecoder(
+    strict=False, parse_int=lambda digits: int(digits) if len(digits) < 400 else math.inf
+)
 _NEXT: Final = re.compile(r"[ \t\n\r]*([,\]])[ \t\n\r]*")
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 Scan = Callable[[str, int], tuple[Any, int]]
@@ -36,6 +41,7 @@ class JsonWindow:
         self.at = 0
         self.ended = False
         self._scan: Scan = _DECODER.scan_once  # type: ignore[attr-defined]  # lives in C, untyped
+        self._lenient: Scan = _LENIENT.scan_once  # type: ignore[attr-defined]
 
     def more(self) -> None:
         """Drop what is passed and read on, at least as much as is held, so that growth stays linear."""
@@ -68,7 +74,7 @@ class JsonWindow:
         self.peek()
         while True:
             try:
-                value, end = self._scan(self.text, self.at)
+                value, end = self._value()
             except RecursionError:
                 raise self.wrong("values are nested too deeply") from None
             except (StopIteration, ValueError) as error:
@@ -83,6 +89,14 @@ class JsonWindow:
                 continue
             self.at = end
             return value
+
+    def _value(self) -> tuple[Any, int]:
+        try:
+            return self._scan(self.text, self.at)
+        except json.JSONDecodeError:
+            raise
+        except ValueError:  # too many digits
+            return self._lenient(self.text, self.at)
 
     def wrong(self, what: str) -> MalformedInput:
         """The error that says what is wrong at this place."""

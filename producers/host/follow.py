@@ -24,13 +24,13 @@ from producers.host.logs import Lines as LineCounts
 from producers.host.logs import LogReport, Options, incarnation_of, source_name
 from producers.host.reading import BOOT, NS, SYSTEM
 from producers.host.stampclocks import stamp_clock
-from producers.host.survey import SOURCES_MAX, SourceKey
+from producers.host.survey import SOURCES_IN_ALL_MAX, SOURCES_MAX, SourceKey
 from producers.host.tail import Begin, End, Lines, Tail
 from schemas.batch import Batch
 from schemas.columns import Control
 from schemas.draft import control
 from schemas.pack import Head, Source
-from schemas.time import unix_to_tai
+from schemas.time import OUTSIDE, stamp_fits, unix_to_tai
 
 WARNINGS_MAX: Final = 1000  # of one run
 LAG_NS: Final = 2 * NS  # stamps in whole seconds, and lines that wait in a buffer
@@ -135,12 +135,19 @@ class Follower:
         log.caught_up = False
 
     def _add(self, log: _Log, row: Row, emit: Callable[[Batch], None]) -> None:
+        if row.stamp.clock == SYSTEM and not stamp_fits(row.stamp.ns):
+            self._report.skip(f"row of a {OUTSIDE}")
+            self._warn(f"{log.tail.path}: rows of a {OUTSIDE} left out")
+            return
         local = row.host is None or row.host.split(".")[0] == self._node
         host = self._host if local else str(row.host)
         boot = self._map_of(log, row, local)
         key = SourceKey(row.host, row.daemon, row.tag, row.stamp.clock, row.stamp.quantum_ns)
         source = log.sources.get((key, boot))
-        if source is None and len(log.sources) >= SOURCES_MAX:
+        known = len(log.sources)
+        if source is None and (
+            known >= SOURCES_MAX or sum(len(each.sources) for each in self._logs) >= SOURCES_IN_ALL_MAX
+        ):
             self._report.skip("row of a source too many")
             return
         if source is None:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from producers.host import blocks, chrony, linuxptp, openshift, prefix
 from producers.host.boots import Boots
 from producers.host.reading import BOOT, LINE, NS, SYSTEM, Kind, Reading, Stamp
+from schemas.time import STAMP_NS_MAX
 
 KNOWN_MAX: Final = 10_000  # beginnings of servo lines that are remembered
 SAMPLES_MAX: Final = 5  # shapes of unknown lines that are kept to be shown
@@ -251,7 +252,7 @@ class Grammar:
             yield self._make(line, host, block.form.split(".")[0], None, own or stamp, reading)
 
     def _near(self, stamp: Stamp) -> None:
-        if stamp.clock == SYSTEM and stamp.ns >= prefix.UPTIME_S_MAX * NS:
+        if stamp.clock == SYSTEM and prefix.UPTIME_S_MAX * NS <= stamp.ns <= STAMP_NS_MAX:
             self.near_ns = stamp.ns
 
     def _not_understood(self, line: str) -> None:

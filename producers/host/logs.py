@@ -18,7 +18,15 @@ from producers.host.grammar import Grammar
 from producers.host.prefix import utc_ns
 from producers.host.reading import BOOT
 from producers.host.stampclocks import stamp_clock
-from producers.host.survey import UNPLACED, SourceKey, Survey, host_of, survey
+from producers.host.survey import (
+    SOURCES_IN_ALL_MAX,
+    SOURCES_MAX,
+    UNPLACED,
+    SourceKey,
+    Survey,
+    host_of,
+    survey,
+)
 from producers.host.textfile import TextFile
 from producers.report import Report
 from schemas.batch import Batch
@@ -26,6 +34,7 @@ from schemas.columns import Control
 from schemas.draft import control
 from schemas.errors import MalformedInput
 from schemas.pack import Head, Source
+from schemas.time import OUTSIDE
 
 ROWS_MAX: Final = 4096
 
@@ -147,7 +156,8 @@ def _survey(paths: Sequence[Path], options: Options, report: LogReport) -> list[
             report.warn(str(error))
             report.skip("unreadable file")
             continue
-        found = survey(text, options.near_ns())
+        room = SOURCES_IN_ALL_MAX - sum(len(entry.survey.keys) for entry in files)
+        found = survey(text, options.near_ns(), min(SOURCES_MAX, room))
         same = next((entry for entry in files if entry.survey.digest == found.digest), None)
         report.warnings += text.warnings
         if same is not None:
@@ -158,7 +168,10 @@ def _survey(paths: Sequence[Path], options: Options, report: LogReport) -> list[
         report.lines.add(found.grammar)
         report.skip("line not understood", found.grammar.unknown)
         report.skip("line says nothing of a clock", sum(found.grammar.ignored.values()))
-        report.skip("row of a source too many", int((found.source < 0).sum()))
+        report.skip("row of a source too many", int((found.source < 0).sum()) - found.outside)
+        report.skip(f"row of a {OUTSIDE}", found.outside)
+        if found.outside:
+            report.warn(f"{text.shown}: {found.outside} rows of a {OUTSIDE} left out")
         if not len(found):
             report.warn(f"{text.shown}: none of {found.grammar.total} lines is of a clock log's format")
         if line := _without_time(found):

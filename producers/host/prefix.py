@@ -109,8 +109,8 @@ def klog(line: str, near_ns: int | None) -> Klog | None:
 
 
 def clean(line: str) -> str:
-    """The line without its end, and without `^C` and control characters glued to its front."""
-    line = line.rstrip()
+    """The line without its end, and without `^C`, control characters and a byte order mark glued to its front."""
+    line = line.rstrip().removeprefix("\ufeff")
     while line[:2] == "^C" or (line[:1] < " " and line[:1] not in ("", "\t")):
         line = line[2:] if line[:2] == "^C" else line[1:]
     return line

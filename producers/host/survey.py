@@ -17,11 +17,13 @@ from producers.host.boots import BootMap
 from producers.host.grammar import Grammar, Row
 from producers.host.reading import BOOT, SYSTEM
 from producers.host.textfile import TextFile
-from schemas.time import utc_to_tai
+from schemas.time import STAMP_NS_MAX, STAMP_NS_MIN, utc_to_tai
 
 I64 = NDArray[np.int64]
 UNPLACED = -(2**63)
-SOURCES_MAX = 4096  # of one file: a log has a handful; damaged or hostile ones must not fill our tables
+# A log has a handful of sources; damaged or hostile ones must not fill our tables, nor a batch with names.
+SOURCES_MAX = 4096  # of one file
+SOURCES_IN_ALL_MAX = 10_000  # of all files read together
 
 
 class SourceKey(NamedTuple):
@@ -41,12 +43,13 @@ class Survey:
     digest: bytes
     grammar: Grammar  # its counts: what became of each line
     keys: list[SourceKey]
-    source: I64  # place in `keys`; -1 for rows of sources beyond SOURCES_MAX, which are left out
+    source: I64  # place in `keys`; -1 for rows that are left out: of sources beyond the limit, or `outside`
     placed_ns: I64  # nominal TAI; UNPLACED where the stamp has no map to it
     boot: I64  # place in `maps` of the row's host, for stamps since boot
     maps: dict[str | None, list[BootMap]]
     disorder_ns: int  # how far a row may lie below one before it, in placed time
     rows_of: I64  # by source
+    outside: int  # rows of a time that cannot be placed
     hosts: set[str] = field(default_factory=set)  # named by the input
 
     def __len__(self) -> int:
@@ -56,7 +59,8 @@ class Survey:
 class _Rows:
     """Growing columns of the rows seen so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, sources_max: int) -> None:
+        self.sources_max = sources_max
         self.keys: dict[SourceKey, int] = {}
         self.line, self.source, self.ns = array("q"), array("i"), array("q")
 
@@ -66,16 +70,16 @@ class _Rows:
         place = self.keys.get(key)
         if place is None:
             place = -1
-            if len(self.keys) < SOURCES_MAX:
+            if len(self.keys) < self.sources_max:
                 place = self.keys[key] = len(self.keys)
         self.line.append(row.line)
         self.source.append(place)
         self.ns.append(stamp.ns)
 
 
-def survey(file: TextFile, near_ns: int | None) -> Survey:
+def survey(file: TextFile, near_ns: int | None, sources_max: int = SOURCES_MAX) -> Survey:
     """Read a file to its end. `near_ns` (Unix) tells the year where lines have none."""
-    grammar, rows, digest = Grammar(near_ns), _Rows(), hashlib.blake2b(digest_size=8)
+    grammar, rows, digest = Grammar(near_ns), _Rows(sources_max), hashlib.blake2b(digest_size=8)
     for lines in file.lines(digest):
         for row in grammar.feed(lines):
             rows.add(row)
@@ -86,6 +90,8 @@ def survey(file: TextFile, near_ns: int | None) -> Survey:
     line, ns = np.array(rows.line, np.int64), np.array(rows.ns, np.int64)
     source = np.array(rows.source, np.int64)
     placed, boot = place(keys, maps, line, source, ns)
+    outside = (placed != UNPLACED) & ((placed < STAMP_NS_MIN) | (placed > STAMP_NS_MAX))
+    source[outside], placed[outside] = -1, UNPLACED
     known = placed[placed != UNPLACED]
     disorder = int((np.maximum.accumulate(known) - known).max()) if len(known) else 0
     return Survey(
@@ -98,6 +104,7 @@ def survey(file: TextFile, near_ns: int | None) -> Survey:
         maps=maps,
         disorder_ns=disorder,
         rows_of=np.bincount(source[source >= 0], minlength=len(keys)),
+        outside=int(outside.sum()),
         hosts={key.host for key in keys if key.host is not None},
     )
 

@@ -17,7 +17,7 @@ import numpy as np
 from producers.int.collector import Collector, Datagrams, IntReport
 from producers.int.decode import Decoder
 from producers.int.dialect import SPEC, Dialect
-from producers.int.pcap import Capture, Frames, Payloads
+from producers.int.pcap import OUTSIDE_FRAME, Capture, Frames, Payloads
 from producers.int.pcap import read as read_capture
 from schemas.batch import Batch
 from schemas.columns import Control, Timescale
@@ -25,7 +25,7 @@ from schemas.draft import control
 from schemas.errors import MalformedInput, cause_of
 from schemas.pack import Head, Source
 from schemas.records import DeadLetter
-from schemas.time import TAI, ClockState
+from schemas.time import OUTSIDE, TAI, ClockState
 
 FRAMES_MAX: Final = 4096  # frames decoded at a time
 
@@ -87,6 +87,8 @@ class _File:
             report.warn(f"{path}: {line}; what came before is used")
         for reason, count in self._capture.skipped.items():
             report.skip(reason, count)
+        if outside := self._capture.skipped.get(OUTSIDE_FRAME, 0):
+            report.warn(f"{path}: {outside} frames with a {OUTSIDE} left out")
         content = blake2b(self._capture.data.data, digest_size=8)
         name = f"file-{content.hexdigest()[:8]}"
         host = options.host or name

@@ -14,6 +14,7 @@ import numpy as np
 from producers.int.layout import I64, U8, Array, Field, Reader, Rows, Scan, field
 from producers.int.packet import ETHERNET, IPV4, IPV6, UDP, Packet, of_type
 from schemas.errors import MalformedInput
+from schemas.time import OUTSIDE, stamp_fits
 
 # Magic number in file order: (byte order, units of a stamp's fraction per second, extra header bytes).
 _MAGIC: Final = {
@@ -27,6 +28,7 @@ _MAGIC: Final = {
 _SECTION: Final = b"\x0a\x0d\x0d\x0a"
 _FRAME_BYTES_MAX: Final = 2**18
 NS: Final = 1_000_000_000
+OUTSIDE_FRAME: Final = f"frame with a {OUTSIDE}"
 
 
 class Capture(NamedTuple):
@@ -56,6 +58,9 @@ class _Index:
         self.skipped: dict[str, int] = {}
 
     def add(self, at: int, size: int, stamp_ns: int, link: int) -> None:
+        if not stamp_fits(stamp_ns):
+            self.skipped[OUTSIDE_FRAME] = self.skipped.get(OUTSIDE_FRAME, 0) + 1
+            return
         self.at.append(at)
         self.size.append(size)
         self.stamp.append(stamp_ns)

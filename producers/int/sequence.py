@@ -3,6 +3,13 @@
 Numbers wrap (22, 24, 32 or 48 bits). A step forward of up to half the number space means that the numbers
 between are lost, until one of them arrives late. A longer step could as well be a restart: it is `ambiguous`,
 nothing is counted as lost and counting goes on from the new number.
+
+Two things look like a great loss and are none. A damaged number stands alone: so a step of more than 1,024 either
+way counts only once the stream's next number lies as near to the new one; until then, and if it does not, the
+number is `ambiguous` and counting goes on from the one before. And a sender that starts again, at 0 or anywhere,
+may seem to step forward: in half of all cases by less than half the space, which for 32 bits is up to two thousand
+million. So a step of more than 2^21 (half the least number space) that is also more than a thousand times what came
+of the stream so far is `ambiguous`, too: of a stream of which less than a thousandth arrives, no count means much.
 """
 
 from collections.abc import Iterator
@@ -17,15 +24,18 @@ STREAMS_MAX: Final = 65_536
 COUNTED: Final = ("lost", "late", "repeated", "ambiguous", "forgotten")  # attributes of Sequences
 MISSING_MAX: Final = 1024  # numbers per stream that may still arrive late
 COPY_WITHIN: Final = 1024  # how far back a number counts as a copy and not as a restart
+STEP_ALWAYS: Final = 1 << 21  # a step up to here may always be a loss
+STEP_TIMES_SEEN: Final = 1000  # a longer one up to so many times what came of the stream
 
 
 class _Stream:
-    __slots__ = ("last", "missing", "moved", "seen")
+    __slots__ = ("doubted", "last", "missing", "moved", "seen")
 
     def __init__(self, first: int) -> None:
         self.last = first
+        self.doubted: int | None = None  # a number far from `last`, until the next one tells what it was
         self.missing: dict[int, None] = {}
-        self.seen = 0
+        self.seen = 1
         self.moved = False
 
 
@@ -52,15 +62,20 @@ class Sequences:
                     del self._streams[next(iter(self._streams))]
                     self.forgotten += 1
                 known = self._streams[stream] = _Stream(int(numbers[0]))
-                known.seen = 1
                 numbers = numbers[1:]
                 if not len(numbers):
                     continue
-            known.seen += len(numbers)
             if (int(numbers[0]) - known.last) & mask == 1 and (np.diff(numbers) & mask == 1).all():
-                known.moved, known.last = True, int(numbers[-1])
+                known.moved, known.last, known.doubted = True, int(numbers[-1]), None
+                known.seen += len(numbers)
                 continue
             for value in numbers.tolist():
+                known.seen += 1
+                if value == known.doubted:
+                    self.repeated += 1
+                    continue
+                if known.doubted is not None:
+                    self._settle(known, value, mask)
                 self._step(known, value, mask)
 
     def _step(self, stream: _Stream, number: int, mask: int) -> None:
@@ -69,13 +84,8 @@ class Sequences:
             self.repeated += 1
             return
         stream.moved = True
-        if step <= (mask + 1) // 2:
-            self.lost += step - 1
-            for value in range(max(1, step - MISSING_MAX), step):
-                stream.missing[(stream.last + value) & mask] = None
-            while len(stream.missing) > MISSING_MAX:
-                del stream.missing[next(iter(stream.missing))]
-            stream.last = number
+        if step - 1 <= MISSING_MAX:
+            self._lose(stream, step, mask)
         elif number in stream.missing:
             del stream.missing[number]
             self.lost -= 1
@@ -84,8 +94,30 @@ class Sequences:
             self.repeated += 1
         else:
             self.ambiguous += 1
-            stream.missing.clear()
-            stream.last = number
+            stream.doubted = number
+
+    def _settle(self, stream: _Stream, number: int, mask: int) -> None:
+        """What the number that was doubted means, by the next one."""
+        assert stream.doubted is not None
+        beyond = (number - stream.doubted) & mask
+        if beyond - 1 <= MISSING_MAX or mask + 1 - beyond <= COPY_WITHIN:
+            step = (stream.doubted - stream.last) & mask
+            if step <= (mask + 1) // 2 and step <= max(STEP_ALWAYS, STEP_TIMES_SEEN * stream.seen):
+                self.ambiguous -= 1
+                self._lose(stream, step, mask)
+            else:
+                stream.missing.clear()
+                stream.last = stream.doubted
+        stream.doubted = None
+
+    def _lose(self, stream: _Stream, step: int, mask: int) -> None:
+        """Go on by a step; the numbers in between are lost."""
+        self.lost += step - 1
+        for value in range(max(1, step - MISSING_MAX), step):
+            stream.missing[(stream.last + value) & mask] = None
+        while len(stream.missing) > MISSING_MAX:
+            del stream.missing[next(iter(stream.missing))]
+        stream.last = (stream.last + step) & mask
 
 
 def _by_key(key: I64, number: I64) -> Iterator[tuple[int, I64]]:

@@ -20,6 +20,8 @@ from schemas.errors import Usage
 from schemas.time import NS, parse_duration_ns
 
 CLASSES = ("straggler", "clock_offset", "clock_step", "slow_link")
+DAY_NS = 86_400 * NS  # no job is longer, and no clock of one is further off
+SIZE_MAX = 1_000  # times as long
 CLOCK_CLASSES = ("clock_offset", "clock_step")
 _SPEC = re.compile(r"(?P<name>\w+):(?P<component>\w+)(?::(?P<size>[^@]+))?(?:@(?P<onset>.+))?")
 _DEFAULT_SIZE = {"straggler": 0.3, "clock_offset": 250_000.0, "clock_step": 250_000.0, "slow_link": 4.0}
@@ -61,18 +63,21 @@ def parse_fault(text: str, ranks: int, hosts: int) -> Fault:
     if name == "clock_offset" and match["onset"] is not None:
         raise Usage(f"fault {text!r}: an offset holds from the start; write clock_step for a later onset")
     size = _DEFAULT_SIZE[name] if match["size"] is None else _size(name, match["size"], text)
-    onset = 0 if match["onset"] is None else parse_duration_ns(match["onset"])
-    if onset < 0:
-        raise Usage(f"fault {text!r} begins before the job does")
+    onset = 0 if match["onset"] is None else _onset_ns(match["onset"], text)
     return Fault(name, int(number[1]), size, onset)
+
+
+def _onset_ns(text: str, fault: str) -> int:
+    return parse_duration_ns(text, f"fault {fault!r}: the onset", 0, DAY_NS)
 
 
 def _size(name: str, text: str, fault: str) -> float:
     if name in CLOCK_CLASSES:
-        return float(parse_duration_ns(text))
+        return float(parse_duration_ns(text, f"fault {fault!r}: the size", -DAY_NS, DAY_NS))
     unit, scale = ("%", 0.01) if name == "straggler" else ("x", 1.0)
     number = re.fullmatch(rf"(\d+(?:\.\d+)?){unit}", text.strip())
-    if number is None or float(number[1]) * scale <= (0 if name == "straggler" else 1):
+    least = 0 if name == "straggler" else 1
+    if number is None or not least < float(number[1]) * scale <= SIZE_MAX:
         example = "30%" if name == "straggler" else "4x"
         raise Usage(f"fault {fault!r}: size {text!r} of a {name} should look like {example}")
     return float(number[1]) * scale

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from producers.report import Report
-from producers.sim.faults import SCENARIOS, parse_fault
+from producers.sim.faults import DAY_NS, SCENARIOS, parse_fault
 from producers.sim.rows import I64
 from schemas.errors import Usage
-from schemas.time import NS
+from schemas.time import CLAIM_NS_MAX, NS, OUTSIDE, STAMP_NS_MAX, STAMP_NS_MIN
 
 START_NS = 1_767_225_600 * NS  # 2026-01-01T00:00:00 TAI
 HEARTBEAT_NS = 50_000_000
@@ -59,8 +59,11 @@ class SimOptions:
             raise Usage(f"{self.kernels} kernels a phase; 1 to 200 are possible")
         if not 10_000_000 <= self.probe_ns <= 10 * NS:
             raise Usage("probes are sent every 10ms to 10s")
-        if self.host_bound_ns < 1:
-            raise Usage("a clock bound is at least 1ns")
+        if not 1 <= self.host_bound_ns <= CLAIM_NS_MAX:
+            raise Usage("a clock bound is 1ns to 20000h")
+        # A day for the job, and one for its clocks' faults.
+        if not STAMP_NS_MIN + DAY_NS <= self.start_ns <= STAMP_NS_MAX - 2 * DAY_NS:
+            raise Usage(f"the job would begin at a {OUTSIDE}, or too near to their ends")
         if not 1 <= self.batch_events <= 65_536:
             raise Usage(f"{self.batch_events} events a batch; 1 to 65536 are possible")
         if self.events < 1 or not 2 <= self.sources <= 60_000:

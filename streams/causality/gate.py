@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.time import EARLIEST_NS
 from streams.causality.settings import MergeSettings
 from streams.causality.sources import LEAST, Sources
 from streams.clock.book import UNKNOWN, ClockBook
-from streams.clock.statement import EARLIEST_NS
 
 NEVER = np.iinfo(np.int64).max
 

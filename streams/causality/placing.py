@@ -7,10 +7,9 @@ from numpy.typing import NDArray
 
 from schemas.batch import I64, Batch
 from schemas.errors import MalformedInput
-from schemas.time import append_to_tai
+from schemas.time import EARLIEST_NS, LATEST_NS, append_to_tai
 from streams.causality.intake import Chunk
 from streams.clock.book import UNKNOWN, ClockBook
-from streams.clock.statement import EARLIEST_NS, LATEST_NS
 from streams.kernels.rows import take_rows
 
 Array = NDArray[Any]

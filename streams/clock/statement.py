@@ -9,12 +9,18 @@ from numpy.typing import NDArray
 from schemas import columns as c
 from schemas.batch import I64, Batch
 from schemas.errors import MalformedInput
-from schemas.time import NS, TAI, TAI_UTC_DEFAULT_S, unix_to_tai, utc_to_tai
+from schemas.time import (
+    BOUND_NS_MAX,
+    EARLIEST_NS,
+    LATEST_NS,
+    NS,
+    TAI,
+    TAI_UTC_DEFAULT_S,
+    unix_to_tai,
+    utc_to_tai,
+)
 
 UNKNOWN = c.NULL_I64
-# Times that stamps and statements may show, 1896 to 2116: differences and sums of a few stay within int64.
-EARLIEST_NS, LATEST_NS = -(2**61), 2**62
-BOUND_NS_MAX = 2**56
 Value = int | float | str | None
 Statement = tuple[tuple[Value, ...], ...]  # values of CLOCKS by clock, from the stamp up
 Line = tuple[int, int, float]  # a reading, TAI at that moment, TAI's rate over the clock's less one

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tempotrace import told
 from tempotrace.analyze import analyze as run
-from tempotrace.cli.options import DEFAULT_TENANT, Json, Tenant, emit
+from tempotrace.cli.options import DEFAULT_TENANT, Json, Tenant, emit, one_scope
 from tempotrace.cli.options import console as plain_console
 from tempotrace.cli.produce_gpu import clock_bound_ns as bound_ns
 from tempotrace.cli.produce_gpu import clock_offsets_ns
@@ -31,7 +31,8 @@ def analyze(
     ],
     tenant: Tenant = DEFAULT_TENANT,
     scope: Annotated[
-        str, typer.Option("--scope", metavar="NAME", help="The job that all of it is about.")
+        str,
+        typer.Option("--scope", metavar="NAME", help="The job that all of it is about.", callback=one_scope),
     ] = "files",
     host: Annotated[
         str | None, typer.Option("--host", metavar="NAME", help="Host that the files are of.")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from schemas.topics import DEFAULT_TENANT
+from schemas.time import parse_duration_ns
+from schemas.topics import DEFAULT_TENANT, check_scope, check_tenant
 from tempotrace import settings
 
 if TYPE_CHECKING:
@@ -17,10 +18,20 @@ if TYPE_CHECKING:
 DEFAULT_LAKE: Final = Path("lake")
 PIPE_WIDTH: Final = 10_000
 
+
+def _if_given(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
+    """A check of a name as an option's callback. It raises Usage."""
+    return lambda name: None if name is None else check(name)
+
+
 # Use: def command(tenant: Tenant = DEFAULT_TENANT, bootstrap: Bootstrap = None, as_json: Json = False)
-Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose topics.")]
+Tenant = Annotated[
+    str, typer.Option("--tenant", metavar="NAME", help="Whose topics.", callback=_if_given(check_tenant))
+]
+one_scope = _if_given(check_scope)
 Scope = Annotated[
-    str | None, typer.Option("--scope", metavar="NAME", help="The job that the events belong to.")
+    str | None,
+    typer.Option("--scope", metavar="NAME", help="The job that the events belong to.", callback=one_scope),
 ]
 Bootstrap = Annotated[
     str | None,
@@ -62,12 +73,19 @@ __all__ = [
     "connect",
     "console",
     "emit",
+    "live_seconds",
+    "one_scope",
 ]
 
 
 def connect(bootstrap: str | None, kafka_properties: Path | None) -> settings.Settings:
     """Settings from the two shared options. Raises Usage."""
     return settings.load(bootstrap, kafka_properties)
+
+
+def live_seconds(text: str | None) -> float | None:
+    """`--for` in s; None is until stopped. Raises Usage."""
+    return None if text is None else parse_duration_ns(text, "--for", 1) / 1e9
 
 
 def emit(result: Mapping[str, Any], as_json: bool, human: Callable[[], object]) -> None:

@@ -14,11 +14,20 @@ from producers.fabric.sysfs import SysfsSampler
 from producers.host.kernel_clock import machine_host
 from schemas.errors import Usage, cause_of
 from schemas.network import HostFlow
-from schemas.time import parse_duration_ns
-from schemas.topics import FABRIC_TENANT
+from schemas.time import NS, parse_duration_ns
+from schemas.topics import FABRIC_TENANT, check_scope
 from tempotrace import fabricdata
 from tempotrace.cli import feed
-from tempotrace.cli.options import Bootstrap, Json, KafkaProperties, Scope, Tenant, connect, emit
+from tempotrace.cli.options import (
+    Bootstrap,
+    Json,
+    KafkaProperties,
+    Scope,
+    Tenant,
+    connect,
+    emit,
+    live_seconds,
+)
 from tempotrace.clockwork import WallClock, new_incarnation
 from tempotrace.used import require
 
@@ -151,7 +160,7 @@ def fabric(
     if addresses is not None:
         fabricdata.read_addresses(addresses, inputs)
     known = fabricdata.read_numbers(numbers) if numbers is not None else {}
-    options = Options(tenant, scope or f"fabric/{plane}", host, known)
+    options = Options(tenant, check_scope(scope or f"fabric/{plane}"), host, known)
     if sysfs is not None:
         if counters or flows or hosts or pcap or walk or dry_run:
             raise Usage("--sysfs samples live, alone: read files, flows and walks in a run of their own")
@@ -209,12 +218,12 @@ def _sample(
     where = options.host or machine_host()
     sampler = SysfsSampler(
         root, replace(options, host=where), node or where, inputs.topology, report, clock, new_incarnation(),
-        parse_duration_ns(every) / 1e9,
+        parse_duration_ns(every, "--every", NS // 1000, 24 * 3600 * NS) / 1e9,
     )  # fmt: skip
     feed.run_live(
         sampler.run, report, connect(bootstrap, kafka_properties), name=f"fabric-{where}", tenant=options.tenant,
         scope=options.scope, clock_id=f"{where}/CLOCK_REALTIME",
-        seconds=None if seconds is None else parse_duration_ns(seconds) / 1e9, as_json=as_json,
+        seconds=live_seconds(seconds), as_json=as_json,
     )  # fmt: skip
 
 
@@ -247,9 +256,7 @@ def _flows(hosts: Path | None, pcap: Files, flows: Path | None, report: FabricRe
 def _limits(timeout: str, concurrent: int, rate: float | None) -> "Limits":
     from producers.fabric.query import Limits
 
-    seconds = parse_duration_ns(timeout) / 1e9
-    if seconds <= 0:
-        raise Usage(f"--timeout {timeout}: must be greater than 0")
+    seconds = parse_duration_ns(timeout, "--timeout", 1, 24 * 3600 * NS) / 1e9
     return Limits(concurrent, seconds, rate)
 
 

@@ -10,7 +10,15 @@ import typer
 
 from producers.report import Report
 from tempotrace.cli.feed import publish
-from tempotrace.cli.options import DEFAULT_TENANT, Bootstrap, Json, KafkaProperties, Tenant, connect
+from tempotrace.cli.options import (
+    DEFAULT_TENANT,
+    Bootstrap,
+    Json,
+    KafkaProperties,
+    Tenant,
+    connect,
+    one_scope,
+)
 from tempotrace.inputs import Choices, Feed, Item, feeds, side_by_side, sort_out
 
 
@@ -40,7 +48,8 @@ def files(
         typer.Argument(metavar="FILE...", help="Traces (or a folder of them), clock logs, captures."),
     ],
     scope: Annotated[
-        str, typer.Option("--scope", metavar="NAME", help="The job that all of it is about.")
+        str,
+        typer.Option("--scope", metavar="NAME", help="The job that all of it is about.", callback=one_scope),
     ] = "files",
     host: Annotated[
         str | None, typer.Option("--host", metavar="NAME", help="Host that the files are of.")

@@ -7,7 +7,7 @@ import typer
 
 from producers.gpu.read import KinetoReport, Options, read
 from schemas.errors import Usage
-from schemas.time import parse_duration_ns
+from schemas.time import CLAIM_NS_MAX, parse_duration_ns
 from tempotrace.cli.feed import publish
 from tempotrace.cli.options import DEFAULT_TENANT, Bootstrap, Json, KafkaProperties, Scope, Tenant, connect
 
@@ -71,11 +71,8 @@ def gpu(
 
 
 def clock_bound_ns(text: str) -> int:
-    """`--clock-bound` in ns. Raises Usage unless it is a length of time that is not negative."""
-    bound_ns = parse_duration_ns(text)
-    if bound_ns < 0:
-        raise Usage(f"--clock-bound {text}: a bound is not negative; write such as 1us")
-    return bound_ns
+    """`--clock-bound` in ns. Raises Usage unless it is a length of time from 0 to what a clock may claim."""
+    return parse_duration_ns(text, "--clock-bound", 0, CLAIM_NS_MAX)
 
 
 def clock_offsets_ns(given: list[str] | tuple[str, ...]) -> dict[str, int]:
@@ -87,5 +84,5 @@ def clock_offsets_ns(given: list[str] | tuple[str, ...]) -> dict[str, int]:
             raise Usage(f"--clock-offset {text}: write RANK=TIME, such as 3=-50us")
         if rank in out:
             raise Usage(f"--clock-offset names rank {rank} twice")
-        out[rank] = parse_duration_ns(offset)
+        out[rank] = parse_duration_ns(offset, f"--clock-offset {rank}:")
     return out

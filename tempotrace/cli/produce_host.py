@@ -17,7 +17,7 @@ from producers.host.logs import LogReport, Options, read
 from schemas import topics
 from schemas.errors import Usage
 from schemas.pack import Head
-from schemas.time import parse_duration_ns
+from schemas.time import NS, parse_duration_ns
 from tempotrace.cli import feed
 from tempotrace.cli.options import (
     DEFAULT_TENANT,
@@ -26,11 +26,12 @@ from tempotrace.cli.options import (
     KafkaProperties,
     Tenant,
     connect,
+    live_seconds,
 )
 from tempotrace.clockwork import WallClock, new_incarnation
 from tempotrace.settings import Settings
 
-INTERVAL_SECONDS_MIN = 0.001
+INTERVAL_NS_MIN, INTERVAL_NS_MAX = NS // 1000, 3600 * NS
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +48,7 @@ def host(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with the logs as they grow.")] = False,
     year: Annotated[
-        int | None, typer.Option("--year", min=1970, max=2261, help="Year of stamps that have none.")
+        int | None, typer.Option("--year", min=1970, max=2115, help="Year of stamps that have none.")
     ] = None,
     as_mesh: Annotated[bool, typer.Option("--mesh", help="Send and receive probes, live.")] = False,
     node: Annotated[str | None, typer.Option("--node", metavar="NAME", help="This node's name.")] = None,
@@ -71,7 +72,10 @@ def host(
         ),
     ] = None,
     hosts: Annotated[
-        int | None, typer.Option("--hosts", metavar="N", help="Hosts in the mesh, if more than one node's.")
+        int | None,
+        typer.Option(
+            "--hosts", metavar="N", min=1, max=65_535, help="Hosts in the mesh, if more than one node's."
+        ),
     ] = None,
     seconds: Annotated[
         str | None, typer.Option("--for", metavar="TIME", help="Stop after this time, such as 30s.")
@@ -104,6 +108,8 @@ def host(
     Example: tempotrace produce host --rdma mlx5_0
     """
     topics.check_tenant(tenant)
+    for name in scope or []:
+        topics.check_scope(name)
     if as_mesh + bool(log) + (rdma_device is not None) != 1:
         raise Usage("say what to read: either --log FILE, --mesh or --rdma DEV")
     mode = "--mesh" if as_mesh else "--log" if log else "--rdma"
@@ -124,7 +130,7 @@ def host(
     if len(scopes) > 1 and (as_mesh or Path("-") in (log or [])):
         raise Usage("a mesh is of one --scope, and so is standard input")
     settings = connect(bootstrap, kafka_properties)
-    seconds_max = None if seconds is None else parse_duration_ns(seconds) / 1e9
+    seconds_max = live_seconds(seconds)
     if as_mesh:
         options = mesh_options(
             node, listen, peer or [], interval or "20ms", hosts, host_name or machine_host()
@@ -278,10 +284,7 @@ def mesh_options(
 
 def interval_seconds(interval: str) -> float:
     """The length of an interval in s. Raises Usage."""
-    seconds = parse_duration_ns(interval) / 1e9
-    if seconds < INTERVAL_SECONDS_MIN:
-        raise Usage(f"--interval {interval} is too short: 1ms at least")
-    return seconds
+    return parse_duration_ns(interval, "--interval", INTERVAL_NS_MIN, INTERVAL_NS_MAX) / 1e9
 
 
 def address(text: str) -> tuple[str, int]:

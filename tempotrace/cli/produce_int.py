@@ -11,10 +11,9 @@ from producers.int import files, udp
 from producers.int.collector import IntReport
 from producers.int.dialect import DIALECTS, Dialect
 from schemas.errors import Usage
-from schemas.time import parse_duration_ns
-from schemas.topics import FABRIC_TENANT
+from schemas.topics import FABRIC_TENANT, check_scope
 from tempotrace.cli import feed
-from tempotrace.cli.options import Bootstrap, Json, KafkaProperties, Scope, Tenant, connect
+from tempotrace.cli.options import Bootstrap, Json, KafkaProperties, Scope, Tenant, connect, live_seconds
 from tempotrace.cli.produce_host import address
 from tempotrace.clockwork import WallClock, new_incarnation
 
@@ -35,7 +34,11 @@ def int_(
     port: Annotated[
         list[int] | None,
         typer.Option(
-            "--port", metavar="N", help="UDP port of the reports in captures. Default: wherever one is found."
+            "--port",
+            metavar="N",
+            min=1,
+            max=65_535,
+            help="UDP port of the reports in captures. Default: wherever one is found.",
         ),
     ] = None,
     plane: Annotated[str, typer.Option("--plane", metavar="NAME", help="Plane of the fabric.")] = "0",
@@ -48,7 +51,13 @@ def int_(
     ] = None,
     int_port: Annotated[
         list[int] | None,
-        typer.Option("--int-port", metavar="N", help="UDP destination port that says so; repeatable."),
+        typer.Option(
+            "--int-port",
+            metavar="N",
+            min=1,
+            max=65_535,
+            help="UDP destination port that says so; repeatable.",
+        ),
     ] = None,
     int_marker: Annotated[
         str | None,
@@ -77,7 +86,7 @@ def int_(
     """
     if (udp_ is None) == (not pcap):
         raise Usage("say what to read: either --udp HOST:PORT or --pcap FILE")
-    scope = scope or f"fabric/{plane}"
+    scope = check_scope(scope or f"fabric/{plane}")
     spoken = dialect_of(dialect, int_dscp, int_port or [], int_marker)
     settings = connect(bootstrap, kafka_properties)
     report = IntReport()
@@ -101,7 +110,7 @@ def int_(
             feed.run_live(
                 collector.run, report, settings,
                 name=f"int-{collector.port}", tenant=tenant, scope=scope, clock_id=collector.clock_id,
-                seconds=None if seconds is None else parse_duration_ns(seconds) / 1e9, as_json=as_json,
+                seconds=live_seconds(seconds), as_json=as_json,
             )  # fmt: skip
     if not as_json:
         _say(report)

@@ -14,7 +14,7 @@ from producers.sim.faults import SCENARIOS
 from producers.sim.options import BATCH_EVENTS_MAX, START_NS, SimOptions, SimReport
 from schemas.batch import Batch
 from schemas.errors import Setup, Usage, cause_of
-from schemas.time import parse_duration_ns
+from schemas.time import CLAIM_NS_MAX, OUTSIDE, parse_duration_ns, stamp_fits
 from tempotrace.cli.feed import publish, run_live
 from tempotrace.cli.options import DEFAULT_TENANT, Bootstrap, Json, KafkaProperties, Scope, Tenant, connect
 from tempotrace.clockwork import WallClock, seeded
@@ -97,10 +97,10 @@ def sim(
         hosts=hosts,
         ranks=ranks,
         seconds=seconds,
-        step_ns=parse_duration_ns(step),
+        step_ns=parse_duration_ns(step, "--step"),
         kernels=kernels,
-        probe_ns=parse_duration_ns(probe_interval),
-        host_bound_ns=parse_duration_ns(clock_bound),
+        probe_ns=parse_duration_ns(probe_interval, "--probe-interval"),
+        host_bound_ns=parse_duration_ns(clock_bound, "--clock-bound", 1, CLAIM_NS_MAX),
         faults=tuple(fault or ()),
         fabric=with_int,
         events=events,
@@ -158,6 +158,8 @@ def start_ns_tai(text: str | None, pace: bool, now_ns: int) -> int:
     if given.tzinfo is not None:
         raise Usage(f"--start {text}: the time is TAI and has no zone")
     ns = (given - datetime(1970, 1, 1)) // timedelta(microseconds=1) * 1000
+    if not stamp_fits(ns):
+        raise Usage(f"--start {text}: a {OUTSIDE}")
     if pace and ns < now_ns:
         raise Usage(f"--start {text} is over, so --pace has nothing to wait for; leave one of them out")
     return ns

@@ -1,6 +1,9 @@
 """Containers of traces, and what breaks in them."""
 
+import codecs
 import gzip
+import io
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 from producers.gpu import files
 from producers.gpu.read import KinetoReport, Options, read
 from schemas.errors import MalformedInput
+from tempotrace.inputs import sort_out
 from tests.gpu_traces import archive, batches, event, folder, job, raw, rows, trace
 
 RANKS = {f"rank{rank}.json": raw(job(rank)) for rank in range(4)}
@@ -149,3 +153,34 @@ def test_a_trace_without_rank_is_used_under_its_stem(tmp_path: Path) -> None:
     assert (report.files, report.ranks, report.events) == (5, 3, 70)
     assert report.facts["collective kernels unmatched: rank unknown"] == 4
     assert {"lost/stream 84", "file rank2/stream 84"} <= {name for name, *_ in rows(found)}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"GNU.sparse.map": "a,b", "GNU.sparse.size": "9"},
+        {"GNU.sparse.size": "x", "GNU.sparse.map": "0,9"},
+        {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "q"},
+        {"GNU.sparse.map": "-5,9", "GNU.sparse.size": "9"},
+        {"size": "-1"},
+    ],
+)
+def test_an_archive_with_headers_of_nonsense_costs_itself(tmp_path: Path, headers: dict[str, str]) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("rank1.json")
+        member.size, member.pax_headers = len(RANKS["rank1.json"]), headers
+        tar.addfile(member, io.BytesIO(RANKS["rank1.json"]))
+    path = folder(tmp_path, {"rank0.json": RANKS["rank0.json"], "b.tar": packed.getvalue()})
+    _, report = batches(path)
+    assert (report.ranks, report.events, len(report.warnings)) == (1, 14, 1)
+    assert sort_out([path / "b.tar"]).kineto == (path / "b.tar",)
+
+
+def test_a_trace_with_a_byte_order_mark_is_a_trace(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "a.json", tmp_path / "b.json.gz"
+    plain.write_bytes(codecs.BOM_UTF8 + RANKS["rank0.json"])
+    packed.write_bytes(gzip.compress(codecs.BOM_UTF8 + RANKS["rank1.json"]))
+    assert sort_out([plain, packed]).kineto == (plain, packed)
+    _, report = batches(tmp_path)
+    assert (report.ranks, report.events) == (2, 28)

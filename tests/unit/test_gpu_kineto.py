@@ -1,6 +1,7 @@
 """One trace: bytes to arrays."""
 
 import io
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from producers.gpu import kineto, window
 from producers.gpu.kineto import Lane
 from schemas.columns import NULL_I64, GpuKind
 from schemas.errors import MalformedInput
+from schemas.time import OUTSIDE
 from tests.gpu_traces import START_US, Event, event, job, parse, raw, trace, work
 
 
@@ -178,7 +180,6 @@ def test_times_without_a_start_are_told() -> None:
         (b"{traceEvents: []}", "a key was expected"),
         (b'{"a" 1}', "':' was expected"),
         (b'{"a": 1 "traceEvents": []}', "',' was expected"),
-        (b'{"traceEvents": [1' + b"0" * 5_000 + b"]}", "invalid JSON"),
     ],
 )
 def test_what_is_no_trace_says_why(content: bytes, what: str) -> None:
@@ -193,7 +194,7 @@ def test_entries_that_are_no_events_are_counted() -> None:
 
 def test_odd_values_do_no_harm() -> None:
     odd = event("a\ud800b", "cpu_op", 1, 1, None, [1], correlation="7") | {"args": [1]}
-    long = event("x" * 9_000, "kernel", 1, 1, {"a": 1}, 0, correlation=2**70, stream="x", device=-3)
+    long = event("x" * 9_000, "kernel", 1, 1, {"a": 1}, 0, correlation=1.5, stream="x", device=-3)
     found = parse(trace([odd, long, event("", "", 1, 1, 1) | {"name": 5, "cat": None}]))
     assert len(found) == 3
     assert found.names[0] == "a\\ud800b"
@@ -242,3 +243,56 @@ def test_memory_is_the_windows_not_the_files() -> None:
     text.items(lambda _: widths.append(len(text.text)))
     assert len(widths) == 100_001
     assert max(widths) < 2 * window.CHUNK_BYTES
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"cat": "gpu_memcpy", "args": {"bytes": 10**400}},
+        {"cat": "gpu_memset", "args": {"bytes": -(2**63)}},
+        {"cat": "gpu_memcpy", "args": {"bytes": float("inf")}},
+        {"args": {"correlation": 2**63}},
+        {"cat": "kernel", "args": {"stream": 10**30}},
+        {"cat": "kernel", "args": {"device": -(10**30)}},
+        {"tid": 2**64},
+        {"pid": 2**64},
+    ],
+)
+def test_a_number_beyond_64_bits_costs_its_event(odd: Event) -> None:
+    found = parse(trace([event("odd", "cpu_op", 2, 2, 1) | odd, event("good", "cpu_op", 1, 1, 1)]))
+    assert found.skipped[kineto.BEYOND] == 1
+    assert [found.names[place] for place in found.name] == ["good"]
+    assert (found.sizes, found.lanes) == ({}, [Lane(False, "4000", "1")])
+
+
+def test_a_number_of_thousands_of_digits_costs_its_event() -> None:
+    digits = "9" * 5_000
+    odd = f'{{"ph":"X","cat":"gpu_memcpy","name":"m","ts":5,"dur":1,"pid":0,"tid":7,"args":{{"bytes":{digits}}}}}'
+    good = '{"ph":"X","cat":"cpu_op","name":"good","ts":6,"dur":1,"pid":1,"tid":1}'
+    found = parse(f'{{"baseTimeNanoseconds":{10**18},"traceEvents":[{odd},{good},{digits}]}}'.encode())
+    assert found.begin_ns.tolist() == [10**18 + 6_000]
+    assert found.skipped == {kineto.BEYOND: 1, "not an event": 1}
+
+
+def test_a_time_that_cannot_be_placed_costs_its_event_and_changes_nothing_else() -> None:
+    good = [
+        event("good", "cpu_op", 0.125, 7.5, 1) | {"ts": 0.125},
+        event("b", "cpu_op", 0, 1, 1) | {"ts": 9.0},
+    ]
+    want = parse(trace(good, baseTimeNanoseconds=10**18))
+    found = parse(
+        trace([*good, event("odd", "cpu_op", 0, 1, 1) | {"ts": 3.99e15}], baseTimeNanoseconds=10**18)
+    )
+    assert found.skipped == want.skipped + Counter({OUTSIDE: 1})
+    assert found.begin_ns.tolist() == want.begin_ns.tolist() == [10**18 + 125, 10**18 + 9_000]
+    assert (found.quantum_ns, found.relative) == (want.quantum_ns, want.relative) == (1, False)
+
+
+def test_one_late_time_does_not_make_a_trace_absolute() -> None:
+    events = [event("a", "cpu_op", 0, 1, 1) | {"ts": ts} for ts in (1, 2, 3.9e15)]
+    assert parse(trace(events)).relative
+
+
+def test_an_end_that_cannot_be_placed_is_unknown() -> None:
+    found = parse(trace([event("a", "cpu_op", 0, 3.9e15, 1)]))
+    assert found.duration_ns.tolist() == [NULL_I64]

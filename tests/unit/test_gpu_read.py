@@ -317,3 +317,24 @@ def test_an_iterator_makes_one_batch_at_a_time(ranks: Path) -> None:
     next(reading)
     next(reading)
     assert (report.events, report.batches) == (8, 3)
+
+
+def test_a_clock_offset_that_leads_out_of_all_time_is_refused(ranks: Path) -> None:
+    for offset_ns in (3 * 10**18, -5 * 10**18):
+        with pytest.raises(Usage, match="years 1896 to 2116"):
+            batches(ranks, clock_offset_ns={"1": offset_ns})
+
+
+def test_events_of_no_use_are_said_in_a_line_each(tmp_path: Path) -> None:
+    odd = [
+        event("far", "cpu_op", 0, 1, 1) | {"ts": 3.99e15},
+        event("big", "gpu_memcpy", 0, 1, 7, bytes=10**400),
+        event("good", "cpu_op", 0, 1, 1) | {"ts": 4},
+    ]
+    path = folder(tmp_path, {"r.json": raw(trace(odd, baseTimeNanoseconds=10**18))})
+    found, report = batches(path)
+    assert [name for *_, name in rows(found)] == ["good"]
+    assert report.warnings == [
+        "r.json: 1 events without a usable time left out",
+        "r.json: 1 events with a number beyond 64 bits left out",
+    ]

@@ -195,3 +195,14 @@ def test_a_tail_gives_each_byte_once_whatever_the_pieces(tmp_path: Path) -> None
     again = Tail(path)
     assert sum(isinstance(event, Begin) for event in again.poll()) == 1
     list(again.close())
+
+
+def test_a_line_of_a_time_that_cannot_be_placed_costs_itself(tmp_path: Path) -> None:
+    path = tmp_path / "p.log"
+    far = "2190-01-01T00:00:00Z me ptp4l[3]: [a.0] master offset 9 s2 freq +1 path delay 100\n"
+    near = far.replace("2190", "2026").replace("offset 9", "offset 5")
+    path.write_text(near + far)
+    emitted, report = follow(path, [])
+    assert [offset for _, _, offset in rows(emitted)] == [5]
+    assert report.skipped == {"row of a time outside the years 1896 to 2116": 1}
+    assert report.warnings == [f"{path}: rows of a time outside the years 1896 to 2116 left out"]

@@ -252,3 +252,50 @@ def test_the_public_capture(tmp_path: Path) -> None:
     assert found.deviations == {"zero time": 1}
     assert batches[0].wide("node").tolist() == [2, 3, 1]
     assert batches[0].raw_ns().tolist() == [1518507719283993000] * 3
+
+
+def ng_capture(options: bytes, *stamps: int) -> bytes:
+    """A pcapng of one interface with these options and a frame at each stamp, as the file counts."""
+
+    def block(kind: int, body: bytes) -> bytes:
+        body += bytes(-len(body) % 4)
+        size = struct.pack("<I", len(body) + 12)
+        return struct.pack("<I", kind) + size + body + size
+
+    data = b.frame(report())
+    head = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
+    head += block(1, struct.pack("<HHI", 1, 0, 65535) + options)
+    for stamp in stamps:
+        ends = struct.pack("<IIIII", 0, stamp >> 32, stamp & 0xFFFFFFFF, len(data), len(data))
+        head += block(6, ends + data)
+    return head
+
+
+RESOLUTION = {code: struct.pack("<HHB3xI", 9, 1, code, 0) for code in (0, 6, 9, 63, 0x80, 0xBF, 0xFF)}
+OFFSET = {seconds: struct.pack("<HHqI", 14, 8, seconds, 0) for seconds in (-(2**63), 5, 2**63 - 1)}
+
+
+@pytest.mark.parametrize(
+    ("options", "stamps", "used_ns", "outside"),
+    [
+        (RESOLUTION[0], (1_700_000_000, 2**64 - 1), [1_700_000_000 * NS], 1),
+        (RESOLUTION[0x80], (2**64 - 1, 7), [7 * NS], 1),
+        (RESOLUTION[6], (2**64 - 1, 7), [7_000], 1),
+        (RESOLUTION[9], (2**64 - 1, 7), [7], 1),
+        (RESOLUTION[63], (2**64 - 1, 7), [0, 0], 0),
+        (RESOLUTION[0xBF], (2**63,), [NS], 0),
+        (RESOLUTION[0xFF], (2**64 - 1,), [0], 0),
+        (OFFSET[-(2**63)], (1_700_000_000_000_000,), [], 1),
+        (OFFSET[2**63 - 1], (1_700_000_000_000_000,), [], 1),
+        (OFFSET[5], (1_700_000_000_000_000,), [1_700_000_005 * NS], 0),
+    ],
+)
+def test_frames_of_a_time_that_cannot_be_placed_are_left_out(
+    tmp_path: Path, options: bytes, stamps: tuple[int, ...], used_ns: list[int], outside: int
+) -> None:
+    path = save(tmp_path, ng_capture(options, *stamps))
+    batches, _, found = run(path)
+    assert [ns for batch in batches for ns in batch.raw_ns()[:: len(HOPS)].tolist()] == used_ns
+    assert found.skipped.get("frame with a time outside the years 1896 to 2116", 0) == outside
+    said = [f"{path}: 1 frames with a time outside the years 1896 to 2116 left out"]
+    assert found.warnings[:outside] == said[:outside]

@@ -45,15 +45,51 @@ def test_copies(block: int) -> None:
     assert counts(seen([1, 2, 2, 3, 1], block=block)) == (0, 0, 2, 0)
 
 
-@pytest.mark.parametrize("bits", [22, 32])
-def test_more_than_half_the_space_is_ambiguous(bits: int) -> None:
+@pytest.mark.parametrize("bits", [22, 32, 48])
+def test_more_than_half_the_space_is_ambiguous(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     half = 1 << (bits - 1)
+    monkeypatch.setattr(sequence, "STEP_ALWAYS", max(sequence.STEP_ALWAYS, half))
     assert counts(seen([10, 10 + half, 11 + half], bits)) == (half - 1, 0, 0, 0)
     assert counts(seen([10, 11 + half, 12 + half], bits)) == (0, 0, 0, 1)
 
 
 def test_a_restart_is_ambiguous_and_counting_goes_on() -> None:
     assert counts(seen([100_000, 100_001, 0, 1, 3])) == (1, 0, 0, 1)
+
+
+@pytest.mark.parametrize("bits", [22, 32])
+@pytest.mark.parametrize("damaged", [5_000, 2_000_000, 2_100_000, 4_100_000])
+@pytest.mark.parametrize("block", [1, 2, 3, 1000])
+def test_a_damaged_number_is_no_loss(bits: int, damaged: int, block: int) -> None:
+    # The number that was damaged (4) is missing itself; a second one in its place changes nothing.
+    assert counts(seen([1, 2, 3, damaged, 5, 6, 7], bits, block=block)) == (1, 0, 0, 1)
+    assert counts(seen([1, 2, 3, damaged, damaged + 90_000, 6, 7], bits, block=block)) == (2, 0, 0, 2)
+    assert counts(seen([1, 2, 3, damaged, damaged, 5], bits, block=block)) == (1, 0, 1, 1)
+    assert counts(seen([1, 2, 3, damaged], bits, block=block)) == (0, 0, 0, 1)
+    assert counts(seen([damaged, 1, 2, 3, 4], bits, block=block))[0] < sequence.STEP_ALWAYS + 1
+
+
+def test_numbers_of_noise_lose_nothing() -> None:
+    noise = np.random.default_rng(3).integers(0, 1 << 32, 1_000)
+    found = seen(noise.tolist(), 32)
+    assert found.lost == 0
+    assert found.ambiguous >= 990
+
+
+@pytest.mark.parametrize("block", [1, 1000])
+def test_a_great_loss_counts_once_the_next_number_confirms_it(block: int) -> None:
+    assert counts(seen([1, 2, 5_000, 5_001], block=block)) == (4_997, 0, 0, 0)
+    assert counts(seen([1, 2, 5_000, 4_999, 5_001], block=block)) == (4_996, 1, 0, 0)
+    assert counts(seen([1, 2, 5_000, 6_000], block=block)) == (4_997 + 999, 0, 0, 0)
+
+
+def test_a_step_beyond_all_that_came_is_a_restart() -> None:
+    """A sender of 32-bit numbers that starts again at 0 seems to step forward by a third of the space."""
+    begin = 3 << 30
+    assert counts(seen([begin, begin + 1, 0, 1, 2], 32)) == (0, 0, 0, 1)
+    far = 3_000_000
+    assert counts(seen([0, 1, far, far + 1], 32)) == (0, 0, 0, 1)
+    assert counts(seen([*range(5_000), far, far + 1], 32)) == (far - 5_000, 0, 0, 0)
 
 
 def test_a_number_that_never_moves() -> None:
