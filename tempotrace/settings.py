@@ -67,21 +67,49 @@ def load(
 
 
 def pointer_file(home: Path) -> Path:
-    """File that names the broker which `broker start` started last: {"bootstrap": ..., "data": ...}."""
+    """File that names the broker which `broker start` started last."""
     return home / "broker.json"
 
 
+@dataclass(frozen=True)
+class Pointer:
+    """What a home knows of the broker started last in it. It outlives a stop, so that the next start finds it."""
+
+    bootstrap: str
+    data: Path
+    stopped: bool = False
+
+    @classmethod
+    def read(cls, home: Path) -> "Pointer | None":
+        """The home's note, None where no broker was ever started. Raises Usage."""
+        path = pointer_file(home)
+        try:
+            found = json.loads(path.read_text())
+            return cls(str(found["bootstrap"]), Path(found["data"]), bool(found.get("stopped", False)))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Usage(
+                f"{path} names no broker ({cause_of(error)}): delete it, then name the broker's folder with "
+                "`broker start --data`, or its address with --bootstrap-servers"
+            ) from error
+
+    def write(self, home: Path) -> None:
+        """Replace the home's note in one step."""
+        home.mkdir(parents=True, exist_ok=True)
+        part = home / "broker.json.part"
+        note = {"bootstrap": self.bootstrap, "data": str(self.data), "stopped": self.stopped}
+        part.write_text(json.dumps(note) + "\n")
+        part.replace(pointer_file(home))
+
+
 def started_broker(home: Path) -> str | None:
-    """Bootstrap servers of the broker started last in this home, None where none was. Raises Usage."""
-    path = pointer_file(home)
-    try:
-        return str(json.loads(path.read_text())["bootstrap"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Usage(
-            f"{path} names no broker ({cause_of(error)}): delete it, or pass --bootstrap-servers"
-        ) from error
+    """Bootstrap servers of the broker started last in this home, None if there is none or it was stopped.
+
+    Raises Usage.
+    """
+    noted = Pointer.read(home)
+    return None if noted is None or noted.stopped else noted.bootstrap
 
 
 def check_bootstrap(servers: str) -> str:
