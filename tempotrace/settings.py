@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +60,10 @@ def load(
     started last in this home, 127.0.0.1:9092.
     """
     home = home_folder(environ)
-    kafka = read_properties(kafka_properties) if kafka_properties else {}
+    kafka: dict[str, str] = {}
+    if kafka_properties:
+        kafka = read_properties(kafka_properties)
+        check_client(kafka, str(kafka_properties))
     if bootstrap:
         kafka["bootstrap.servers"] = bootstrap
     kafka.setdefault("bootstrap.servers", started_broker(home) or f"127.0.0.1:{DEFAULT_PORT}")
@@ -119,6 +123,36 @@ def check_bootstrap(servers: str) -> str:
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise Usage(f"bootstrap servers {servers!r}: each must be HOST:PORT, with commas between")
     return servers
+
+
+def check_client(kafka: Mapping[str, str], where: str) -> None:
+    """Let the Kafka client judge settings from `where`, as our producers and consumers use them.
+
+    It is made without servers, so it connects to none. Raises Usage, which names the setting.
+    """
+    plain = {name: value for name, value in kafka.items() if name != "bootstrap.servers"}
+    reason = _refusal(plain)
+    if reason is not None:
+        # The client names some settings by another name than the file does, and some not at all.
+        alone = next((name for name, value in plain.items() if _refusal({name: value}) == reason), None)
+        raise Usage(f"{where}: the Kafka client refuses {alone or 'the settings'}: {reason}")
+
+
+def _refusal(kafka: Mapping[str, str]) -> str | None:
+    """Why no client can be made with these settings, None if it can. Quoted values are left out."""
+    from confluent_kafka import Consumer, KafkaException, Producer  # heavy: only where there are settings
+
+    if "logger" in kafka:  # taken, whatever it is, and called later
+        return "logger is for programs, not for files"
+    try:
+        Producer({**kafka, "enable.idempotence": True, "log_level": 0})
+        Consumer({**kafka, "group.id": "check", "log_level": 0}).close()
+    except (KafkaException, TypeError, ValueError) as error:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        for value in filter(None, kafka.values()):
+            reason = reason.replace(f'"{value}" ', "")
+        return re.sub("^Failed to create [a-z]+: ", "", reason).strip()
+    return None
 
 
 def is_secret(key: str) -> bool:

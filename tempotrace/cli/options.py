@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LAKE: Final = Path("lake")
 PIPE_WIDTH: Final = 10_000
+
+Codec = Literal["none", "lz4", "zstd"]
 
 # Use: def command(tenant: Tenant = DEFAULT_TENANT, bootstrap: Bootstrap = None, as_json: Json = False)
 Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose topics.")]
@@ -42,7 +44,7 @@ AcceptLoss = Annotated[
     typer.Option("--accept-loss", help="Go on where input is gone, and record the loss in `deadletter`."),
 ]
 Compression = Annotated[
-    str, typer.Option("--compression", metavar="CODEC", help="Of what is written: none, lz4, zstd.")
+    Codec, typer.Option("--compression", metavar="CODEC", help="Of what is written: none, lz4, zstd.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
@@ -51,6 +53,7 @@ __all__ = [
     "DEFAULT_TENANT",
     "AcceptLoss",
     "Bootstrap",
+    "Codec",
     "Compression",
     "Drain",
     "Instance",
