@@ -120,7 +120,10 @@ def _refused_setting(error: Exception) -> str | None:
     if client is None or not isinstance(error, client.KafkaException):
         return None
     reason = str(error.args[0].str()) if error.args else ""
-    return f"the Kafka settings don't fit: {reason}" if reason.startswith("Failed to create") else None
+    made, _, why = reason.partition(": ")
+    if not made.startswith("Failed to create"):
+        return None
+    return f"--kafka-properties: the Kafka client refuses the settings together with our own: {why}"
 
 
 # What the option parser's own words become. The first match counts for each.

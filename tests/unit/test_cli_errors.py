@@ -86,8 +86,12 @@ def test_settings_that_do_not_fit_a_stages_own(
     fail_with(caught.value, monkeypatch)
     assert cli.run(["broker", "status", "--json"]) == 2
     captured = capsys.readouterr()
-    assert "the Kafka settings don't fit: Failed to create producer: `message.timeout.ms`" in captured.err
-    assert json.loads(captured.out)["error"].startswith("the Kafka settings don't fit")
+    line = (
+        "--kafka-properties: the Kafka client refuses the settings together with our own: "
+        "`message.timeout.ms` must be set <= `transaction.timeout.ms`"
+    )
+    assert captured.err == f"tempotrace: {line}\n"
+    assert json.loads(captured.out) == {"error": line}
 
 
 def test_an_unknown_compression_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
