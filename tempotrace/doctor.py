@@ -44,7 +44,12 @@ def examine(kafka: Mapping[str, str], lake: Path | None = None) -> list[Check]:
 
 def _packages() -> Check:
     problems = []
-    for line in requires("tempotrace") or ():
+    try:
+        lines = requires("tempotrace") or ()
+    except PackageNotFoundError:
+        text = "TempoTrace runs from its sources and is not installed, so what it needs is not known: `make setup`"
+        return Check("packages", ABSENT, text)
+    for line in lines:
         wanted = Requirement(line)
         if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
             continue

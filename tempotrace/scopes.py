@@ -3,14 +3,18 @@
 The file of a producer that was killed stays, but its lock does not; readers pass over it, and remove it.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+
+log = logging.getLogger(__name__)
 
 
 class Registration(NamedTuple):
@@ -24,23 +28,37 @@ class Registration(NamedTuple):
 
 @contextmanager
 def registered(folder: Path, wanted: Sequence[Registration]) -> Iterator[None]:
-    """Have these listed by `registrations` for as long as the context lasts."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Have these listed by `registrations` for as long as the context lasts.
+
+    One that can't be written, as on a full disk, is warned of: the producer's spool may be what frees it.
+    """
     held: list[tuple[Path, int]] = []
     try:
         for entry in wanted:
-            name = hashlib.blake2b("\0".join(entry).encode(), digest_size=8).hexdigest()
-            path = folder / f"{name}.json"
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-            held.append((path, descriptor))
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(entry._asdict()).encode(), 0)
+            try:
+                _write(folder, entry, held)
+            except OSError as error:
+                log.warning(
+                    "scope %s will get no samples of clock %s, since it can't be listed in %s: %s",
+                    entry.scope, entry.clock, folder, error.strerror,
+                )  # fmt: skip
         yield
     finally:
         for path, descriptor in held:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
             os.close(descriptor)
+
+
+def _write(folder: Path, entry: Registration, held: list[tuple[Path, int]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    name = hashlib.blake2b("\0".join(entry).encode(), digest_size=8).hexdigest()
+    path = folder / f"{name}.json"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    held.append((path, descriptor))
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(entry._asdict()).encode(), 0)
 
 
 def registrations(folder: Path) -> list[Registration]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +60,10 @@ def load(
     started last in this home, 127.0.0.1:9092.
     """
     home = home_folder(environ)
-    kafka = read_properties(kafka_properties) if kafka_properties else {}
+    kafka: dict[str, str] = {}
+    if kafka_properties:
+        kafka = read_properties(kafka_properties)
+        check_client(kafka, str(kafka_properties))
     if bootstrap:
         kafka["bootstrap.servers"] = bootstrap
     kafka.setdefault("bootstrap.servers", started_broker(home) or f"127.0.0.1:{DEFAULT_PORT}")
@@ -67,21 +71,49 @@ def load(
 
 
 def pointer_file(home: Path) -> Path:
-    """File that names the broker which `broker start` started last: {"bootstrap": ..., "data": ...}."""
+    """File that names the broker which `broker start` started last."""
     return home / "broker.json"
 
 
+@dataclass(frozen=True)
+class Pointer:
+    """What a home knows of the broker started last in it. It outlives a stop, so that the next start finds it."""
+
+    bootstrap: str
+    data: Path
+    stopped: bool = False
+
+    @classmethod
+    def read(cls, home: Path) -> "Pointer | None":
+        """The home's note, None where no broker was ever started. Raises Usage."""
+        path = pointer_file(home)
+        try:
+            found = json.loads(path.read_text())
+            return cls(str(found["bootstrap"]), Path(found["data"]), bool(found.get("stopped", False)))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Usage(
+                f"{path} names no broker ({cause_of(error)}): delete it, then name the broker's folder with "
+                "`broker start --data`, or its address with --bootstrap-servers"
+            ) from error
+
+    def write(self, home: Path) -> None:
+        """Replace the home's note in one step."""
+        home.mkdir(parents=True, exist_ok=True)
+        part = home / "broker.json.part"
+        note = {"bootstrap": self.bootstrap, "data": str(self.data), "stopped": self.stopped}
+        part.write_text(json.dumps(note) + "\n")
+        part.replace(pointer_file(home))
+
+
 def started_broker(home: Path) -> str | None:
-    """Bootstrap servers of the broker started last in this home, None where none was. Raises Usage."""
-    path = pointer_file(home)
-    try:
-        return str(json.loads(path.read_text())["bootstrap"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Usage(
-            f"{path} names no broker ({cause_of(error)}): delete it, or pass --bootstrap-servers"
-        ) from error
+    """Bootstrap servers of the broker started last in this home, None if there is none or it was stopped.
+
+    Raises Usage.
+    """
+    noted = Pointer.read(home)
+    return None if noted is None or noted.stopped else noted.bootstrap
 
 
 def check_bootstrap(servers: str) -> str:
@@ -91,6 +123,36 @@ def check_bootstrap(servers: str) -> str:
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise Usage(f"bootstrap servers {servers!r}: each must be HOST:PORT, with commas between")
     return servers
+
+
+def check_client(kafka: Mapping[str, str], where: str) -> None:
+    """Let the Kafka client judge settings from `where`, as our producers and consumers use them.
+
+    It is made without servers, so it connects to none. Raises Usage, which names the setting.
+    """
+    plain = {name: value for name, value in kafka.items() if name != "bootstrap.servers"}
+    reason = _refusal(plain)
+    if reason is not None:
+        # The client names some settings by another name than the file does, and some not at all.
+        alone = next((name for name, value in plain.items() if _refusal({name: value}) == reason), None)
+        raise Usage(f"{where}: the Kafka client refuses {alone or 'the settings'}: {reason}")
+
+
+def _refusal(kafka: Mapping[str, str]) -> str | None:
+    """Why no client can be made with these settings, None if it can. Quoted values are left out."""
+    from confluent_kafka import Consumer, KafkaException, Producer  # heavy: only where there are settings
+
+    if "logger" in kafka:  # taken, whatever it is, and called later
+        return "logger is for programs, not for files"
+    try:
+        Producer({**kafka, "enable.idempotence": True, "log_level": 0})
+        Consumer({**kafka, "group.id": "check", "log_level": 0}).close()
+    except (KafkaException, TypeError, ValueError) as error:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        for value in filter(None, kafka.values()):
+            reason = reason.replace(f'"{value}" ', "")
+        return re.sub("^Failed to create [a-z]+: ", "", reason).strip()
+    return None
 
 
 def is_secret(key: str) -> bool:

@@ -10,11 +10,10 @@ cluster.json, which the next start refuses with the way out, or nodes that `stop
 """
 
 import base64
-import json
 import logging
 import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from tempotrace.broker import config, installed, process
 from tempotrace.broker.config import HOST, Node
 from tempotrace.broker.folder import Cluster, DataFolder
 from tempotrace.clockwork import Clock, WallClock, random_bytes
-from tempotrace.settings import DEFAULT_PORT, pointer_file
+from tempotrace.settings import DEFAULT_PORT, Pointer
 
 START_SECONDS_MAX: Final = 90
 UNPRIVILEGED: Final = 1024  # ports below are for root, unless the system is set otherwise
@@ -64,13 +63,15 @@ def start(
     note this broker as the one that other commands use. Raises Setup (port taken, Java or jars missing,
     folder half-written or in use, Kafka's own refusal) and Usage.
     """
-    java, jars = installed.find_java(), installed.jars_folder()
     if brokers not in {None, 1, 3}:
         raise Usage(f"--brokers {brokers}: 1 or 3 can be started here")
+    if port:
+        _check_ports(range(port, port + (brokers or 1)))
+    java, jars = installed.find_java(), installed.jars_folder()
     folder = DataFolder(data)
     with folder.locked():
         cluster = folder.cluster()
-        _refuse_if_running(folder, cluster)
+        _refuse_if_running(folder, cluster, port)
         if cluster and brokers not in {None, len(cluster.ports)}:
             raise Setup(
                 f"{folder.path} holds {len(cluster.ports)} broker(s), not {brokers}: name another folder"
@@ -90,15 +91,16 @@ def start(
         _launch(folder, nodes, java, jars, clock or WallClock())
         found = _status(folder, Cluster(cluster_id, tuple(ports)))
     if home is not None:
-        home.mkdir(parents=True, exist_ok=True)
-        pointer_file(home).write_text(
-            json.dumps({"bootstrap": found.bootstrap, "data": str(found.data)}) + "\n"
-        )
+        Pointer(found.bootstrap, found.data).write(home)
     return found
 
 
 def stop(data: Path, home: Path | None = None) -> Status:
-    """Stop the nodes of a data folder that run, and wait for their end; nothing to stop is no error."""
+    """Stop the nodes of a data folder that run, and wait for their end; nothing to stop is no error.
+
+    `home` goes on naming the folder, so that the next start finds it, but no longer as one that answers.
+    """
+    noted = Pointer.read(home) if home is not None else None
     folder = DataFolder(data)
     if not folder.path.is_dir():
         raise Setup(f"there is no broker's data folder {folder.path}")
@@ -107,8 +109,8 @@ def stop(data: Path, home: Path | None = None) -> Status:
         process.stop([pid for pid in found.pids if pid is not None])
         for index in range(len(found.pids)):
             folder.node(index + 1).pid.unlink(missing_ok=True)
-    if home is not None and noted_folder(home) == folder.path:
-        pointer_file(home).unlink()
+    if home is not None and noted is not None and noted.data == folder.path:
+        replace(noted, stopped=True).write(home)
     return found
 
 
@@ -118,17 +120,38 @@ def status(data: Path) -> Status:
     return _status(folder, folder.cluster())
 
 
-def noted_folder(home: Path) -> Path | None:
-    """Data folder of the broker that was started last in this home."""
-    try:
-        return Path(json.loads(pointer_file(home).read_text())["data"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 def default_folder(home: Path) -> Path:
-    """Where a broker's data go unless a folder is named: that of the last start, else <home>/broker."""
-    return noted_folder(home) or home / "broker"
+    """Where a broker's data are unless a folder is named: that of the last start, else <home>/broker.
+
+    Raises Usage if the note of the last start can't be read.
+    """
+    noted = Pointer.read(home)
+    return noted.data if noted else own_folder(home)
+
+
+def own_folder(home: Path) -> Path:
+    """Where a home's first broker keeps its data."""
+    return home / "broker"
+
+
+def folder_to_start(home: Path) -> Path:
+    """The default folder, for a start. Raises Setup if it is elsewhere and its data have gone since.
+
+    A new, empty broker in its place would look like one that has lost everything.
+    """
+    folder, own = default_folder(home), own_folder(home)
+    if folder.resolve() != own.resolve() and DataFolder(folder).cluster() is None:
+        raise Setup(
+            f"the broker that ran last had its data in {folder}, where there are none now: bring them back, "
+            f"or name a folder for a new one, such as --data {own}"
+        )
+    return folder
+
+
+def last_port(data: Path) -> int | None:
+    """Port of the first node as of a data folder's last start, None for a new folder."""
+    cluster = DataFolder(data).cluster()
+    return cluster.ports[0] if cluster else None
 
 
 def _status(folder: DataFolder, cluster: Cluster | None) -> Status:
@@ -138,10 +161,14 @@ def _status(folder: DataFolder, cluster: Cluster | None) -> Status:
     return Status(folder.path, bootstrap, pids)
 
 
-def _refuse_if_running(folder: DataFolder, cluster: Cluster | None) -> None:
+def _refuse_if_running(folder: DataFolder, cluster: Cluster | None, port: int | None) -> None:
     found = _status(folder, cluster)
-    if found.running:
-        raise Setup(f"a broker runs on {folder.path} already ({found.bootstrap}, pid {found.pids[0]})")
+    if found.running and cluster is not None:
+        other = port is not None and port != cluster.ports[0]
+        raise Setup(
+            f"a broker runs on {folder.path} already ({found.bootstrap}, pid {found.pids[0]})"
+            + (f", at port {cluster.ports[0]}, not {port}: stop it before it can move" if other else "")
+        )
     living = sum(pid is not None for pid in found.pids)
     if living:
         raise Setup(
@@ -157,9 +184,8 @@ def _ports(cluster: Cluster | None, port: int | None, count: int) -> list[int]:
         ports = list(range(port, port + count))
     else:
         ports = list(cluster.ports) if cluster else list(range(DEFAULT_PORT, DEFAULT_PORT + count))
+    _check_ports(ports)
     for each in ports:
-        if not 0 < each < 65536:
-            raise Usage(f"port {each}: choose 1 to 65535, or 0 for a free one")
         if each < UNPRIVILEGED and process.forbidden(each):
             raise Setup(
                 f"port {each} is only for root here: choose one of {UNPRIVILEGED} or more with --port"
@@ -169,6 +195,12 @@ def _ports(cluster: Cluster | None, port: int | None, count: int) -> list[int]:
     if port is not None and ports[0] < UNPRIVILEGED:
         log.warning("port %d is kept for the next start, and only root may use it", ports[0])
     return ports
+
+
+def _check_ports(ports: Iterable[int]) -> None:
+    for each in ports:
+        if not 0 < each < 65536:
+            raise Usage(f"port {each}: choose 1 to 65535, or 0 for a free one")
 
 
 def _render(folder: DataFolder, nodes: list[Node]) -> None:

@@ -8,13 +8,16 @@ Every error of schemas.errors becomes one line on stderr and, with --json, an ob
 Exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted. For unusable input see tempotrace.used.
 """
 
+import contextlib
+import functools
 import importlib
 import importlib.util
 import json
+import logging
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import typer
@@ -23,6 +26,8 @@ from typer.exceptions import Abort, TyperException
 from schemas.errors import TempoError, Usage
 from tempotrace import logs
 from tempotrace.used import NothingUsed
+
+log = logging.getLogger(__name__)
 
 COMMANDS: Final = {
     "demo": "Run the whole pipeline on live input made on the spot.",
@@ -52,10 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     code = run(given)
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has gone (`| head`): nothing more to say, and the interpreter must not try again.
+    except OSError as error:
+        # The reader has gone (`| head`): nothing more to say. Or the disk is full: said once.
+        if not isinstance(error, BrokenPipeError) and code == 0:
+            print(f"tempotrace: cannot write the result: {_os_reason(error)}", file=sys.stderr)
+        # The interpreter must not try again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        code = code or 1
     sys.exit(code)
 
 
@@ -65,6 +73,7 @@ def run(arguments: Sequence[str]) -> int:
         logs.set_up()
         called = next((argument for argument in arguments if not argument.startswith("-")), None)
         command = typer.main.get_command(_application(called))
+        _refuse_empty(command)
         code = command.main(args=list(arguments), prog_name="tempotrace", standalone_mode=False)
         if code == 130:  # typer has made this of a KeyboardInterrupt
             raise KeyboardInterrupt
@@ -81,8 +90,40 @@ def run(arguments: Sequence[str]) -> int:
         return ended.code if isinstance(ended.code, int) else 1
     except BrokenPipeError:
         return 1
-    except (KeyboardInterrupt, Abort):
+    except KeyboardInterrupt:
         return _fail("interrupted", 130, arguments)
+    except Abort as error:
+        if isinstance(error.__cause__, EOFError):  # typer takes every such error for an interrupt
+            return _fail(
+                f"the input ended too early: {error.__cause__ or 'there is no more to read'}", 1, arguments
+            )
+        return _fail("interrupted", 130, arguments)
+    except OSError as error:  # a full disk, a missing right: the world's doing, and not ours
+        log.debug("where it happened", exc_info=True)
+        return _fail(_os_reason(error), 1, arguments)
+    except Exception as error:
+        refused = _refused_setting(error)
+        if refused is None:
+            raise
+        return _fail(refused, 2, arguments)
+
+
+def _os_reason(error: OSError) -> str:
+    """What the system refused, and of which file."""
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+def _refused_setting(error: Exception) -> str | None:
+    """Why Kafka's client could not be made, if that is what the error tells: settings that don't fit ours."""
+    client = sys.modules.get("confluent_kafka")
+    if client is None or not isinstance(error, client.KafkaException):
+        return None
+    reason = str(error.args[0].str()) if error.args else ""
+    made, _, why = reason.partition(": ")
+    if not made.startswith("Failed to create"):
+        return None
+    return f"--kafka-properties: the Kafka client refuses the settings together with our own: {why}"
 
 
 # What the option parser's own words become. The first match counts for each.
@@ -108,7 +149,8 @@ def _fail(message: str, code: int, arguments: Sequence[str], result: Mapping[str
     line = " ".join(message.split())
     print(f"tempotrace: {line}", file=sys.stderr)
     if "--json" in arguments:
-        print(json.dumps({"error": line, **(result or {})}, default=str))
+        with contextlib.suppress(OSError):  # stdout may be what has failed
+            print(json.dumps({"error": line, **(result or {})}, default=str))
     return code
 
 
@@ -136,11 +178,31 @@ def _application(called: str | None) -> typer.Typer:
     return app
 
 
+def _refuse_empty(command: Any) -> None:
+    """Have no option or argument of a command, or of a group's, take an empty text.
+
+    It is mostly a variable of the shell that isn't set; taken for a path it would be the current folder.
+    """
+    for each in getattr(command, "commands", {}).values():
+        _refuse_empty(each)
+    for parameter in command.params:
+        parameter.process_value = functools.partial(_filled, parameter, parameter.process_value)
+
+
+def _filled(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
+    if value == "" or (isinstance(value, list | tuple) and "" in value):
+        raise Usage(f"{max(parameter.opts, key=len)} is empty: give it a value or leave it out")
+    return process(context, value)
+
+
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        print(f"tempotrace {version('tempotrace')}")
+        try:
+            print(f"tempotrace {version('tempotrace')}")
+        except PackageNotFoundError:
+            print("tempotrace (run from its sources and not installed: it has no version)")
         raise typer.Exit
 
 

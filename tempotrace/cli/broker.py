@@ -42,7 +42,11 @@ def start(
     data: Data = None,
     port: Annotated[
         int | None,
-        typer.Option(help="Port of the first node, 0 for a free one (default: as before, else 9092)."),
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port of the first node, 0 for a free one (default: as before, else 9092).",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -51,7 +55,7 @@ def start(
     Example: tempotrace broker start --port 9192 --data /tmp/kafka
     """
     home = home_folder()
-    found = broker.start(_folder(data), port, brokers, home=home, say=_say)
+    found = broker.start(data or broker.folder_to_start(home), port, brokers, home=home, say=_say)
     topics_admin.prepare({"bootstrap.servers": found.bootstrap})
     emit(
         _result(found),

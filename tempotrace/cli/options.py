@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LAKE: Final = Path("lake")
 PIPE_WIDTH: Final = 10_000
+
+Codec = Literal["none", "lz4", "zstd"]
 
 
 def _if_given(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
@@ -53,7 +55,7 @@ AcceptLoss = Annotated[
     typer.Option("--accept-loss", help="Go on where input is gone, and record the loss in `deadletter`."),
 ]
 Compression = Annotated[
-    str, typer.Option("--compression", metavar="CODEC", help="Of what is written: none, lz4, zstd.")
+    Codec, typer.Option("--compression", metavar="CODEC", help="Of what is written: none, lz4, zstd.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
@@ -62,6 +64,7 @@ __all__ = [
     "DEFAULT_TENANT",
     "AcceptLoss",
     "Bootstrap",
+    "Codec",
     "Compression",
     "Drain",
     "Instance",

@@ -59,7 +59,6 @@ def lake(
     from tempotrace.runtime.stage import run_stage
 
     settings = connect(bootstrap, kafka_properties)
-    views.prepare(folder)
     committed = [0]
 
     def outlet(log: KafkaLog, meters: Meters) -> LakeOutlet:
@@ -70,6 +69,7 @@ def lake(
         def topic(suffix: str) -> TopicId:
             return TopicId(topics.topic(tenant, suffix), log.topic_id(suffix))
 
+        views.prepare(folder)  # not before the topics are known to be there
         return LakeOutlet(folder, tenant, topic, TABLES_OF, on_unit=count)
 
     counted = run_stage(

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from schemas.errors import Usage
+from schemas.errors import MalformedInput, Usage
 from tempotrace.cli.options import DEFAULT_LAKE, Json, Lake, emit
 
 app = typer.Typer()
@@ -29,9 +29,10 @@ def sql(
     from sinks import views
     from tempotrace.cli import sql_rows
 
+    text = _text(query)
     try:
         with views.connect(lake) as connection:
-            relation = connection.sql(_one(connection, sys.stdin.read() if query == "-" else query))
+            relation = connection.sql(_one(connection, text))
             if relation is None:
                 raise Usage("this statement has no rows to show: ask with SELECT, DESCRIBE or SHOW")
             result = sql_rows.for_programs(relation) if as_json else {}
@@ -40,6 +41,16 @@ def sql(
         said = str(error).splitlines()
         raise Usage(f"the query failed: {said[0] if said else type(error).__name__}") from error
     emit(result, as_json, lambda: print("\n".join(lines)))
+
+
+def _text(query: str) -> str:
+    """The query that is meant: the argument, or for - what stdin holds. Raises MalformedInput."""
+    try:
+        text = sys.stdin.read() if query == "-" else query
+        text.encode()  # bytes that are no text come as lone surrogates where the locale is not strict
+    except UnicodeError:
+        raise MalformedInput("the query is no UTF-8 text", "stdin" if query == "-" else "argument") from None
+    return text
 
 
 def _one(connection: Any, query: str) -> str:

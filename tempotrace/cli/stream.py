@@ -15,6 +15,7 @@ from tempotrace.cli.options import (
     DEFAULT_TENANT,
     AcceptLoss,
     Bootstrap,
+    Codec,
     Compression,
     Drain,
     Instance,
@@ -137,7 +138,7 @@ def _run(
     tenant: str,
     instance: int,
     how: RunnerSettings,
-    compression: str,
+    compression: Codec,
 ) -> dict[str, Value]:
     return run_stage(
         processor, settings.kafka, tenant, instance, settings.stages, how, compression=compression

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from schemas.errors import Setup
 from tempotrace import broker, topics_admin
 from tempotrace.broker.process import free_ports, port_is_free
 from tempotrace.clockwork import Clock
@@ -56,22 +57,30 @@ Look = Callable[[dict[str, float]], None]
 
 
 def with_broker(settings: Settings, say: Say) -> tuple[Settings, bool]:
-    """The broker that runs already, or one started in the home's own folder; whether it was started here.
+    """The broker that runs already, or the one that `broker start` would start; whether it was started here.
 
-    If the usual port is taken by something else, a free one is used.
+    It keeps its port, else takes the usual one; if that is taken by something else, a free one. Data that
+    are gone from their folder leave the home's own.
     """
     folder = broker.default_folder(settings.home)
     if broker.status(folder).running:
         return load(None, None), False
-    free = port_is_free(DEFAULT_PORT)
-    port = DEFAULT_PORT if free else free_ports(1)[0]
-    why = (
-        ""
-        if free
-        else f", since {DEFAULT_PORT} is taken (`tempotrace broker start --port {DEFAULT_PORT}` moves it back)"
-    )
-    say(f"starting Apache Kafka on port {port}{why}")
-    broker.start(folder, port=port, home=settings.home)
+    try:
+        folder = broker.folder_to_start(settings.home)
+    except Setup as error:
+        folder = broker.own_folder(settings.home)
+        say(f"{error}; the demo takes {folder}")
+    usual = broker.last_port(folder) or DEFAULT_PORT
+    if port_is_free(usual):
+        say(f"starting Apache Kafka on port {usual}")
+        broker.start(folder, home=settings.home)
+    else:
+        port = free_ports(1)[0]
+        say(
+            f"starting Apache Kafka on port {port}, since {usual} is taken "
+            f"(`tempotrace broker start --port {usual}` moves it back)"
+        )
+        broker.start(folder, port=port, home=settings.home)
     return load(None, None), True
 
 

@@ -3,7 +3,9 @@
 The port is a free one, written to `<home>/stages/<tenant>-<stage>-<instance>.json` and removed at the end.
 """
 
+import contextlib
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +28,8 @@ from prometheus_client.registry import Collector
 from schemas.metrics import METRICS, Value, zeros
 from tempotrace.clockwork import Clock
 from tempotrace.runtime.meters import Histogram, Meters, no_observation
+
+log = logging.getLogger(__name__)
 
 HOST: Final = "127.0.0.1"
 TURN_SECONDS_MAX: Final = 60.0  # a loop that takes longer for a turn is taken to be stuck
@@ -119,8 +123,15 @@ class HealthServer:
         self._note = {**names, "instance": instance, "pid": os.getpid(), "port": self.port}
 
     def __enter__(self) -> Self:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._file.write_text(json.dumps(self._note) + "\n")
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_text(json.dumps(self._note) + "\n")
+        except OSError as error:
+            # The note is for people and scrapers; the work may be what frees a full disk.
+            log.warning(
+                "the port %d of the health page is not in %s: %s", self.port, self._file, error.strerror
+            )
+            self._forget()
         self._thread.start()
         return self
 
@@ -130,7 +141,11 @@ class HealthServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-        self._file.unlink(missing_ok=True)
+        self._forget()
+
+    def _forget(self) -> None:
+        with contextlib.suppress(OSError):  # a note that stays names a process that is gone
+            self._file.unlink(missing_ok=True)
 
 
 def _handler(registry: CollectorRegistry, probes: Probes, clock: Clock) -> type[BaseHTTPRequestHandler]:

@@ -1,6 +1,8 @@
 """The command `produce host`: wrong usage, and live input without a broker."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -83,3 +85,19 @@ def test_registrations_last_as_long_as_their_process(tmp_path: Path) -> None:
     assert registrations(tmp_path) == []
     assert list(tmp_path.glob("*.json")) == []
     assert registrations(tmp_path / "nowhere") == []
+
+
+def test_a_registration_that_cannot_be_written_is_warned_of_and_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with registered(tmp_path, [Registration("t", "s", "h/c", "p")]):
+        assert registrations(tmp_path) == []
+    assert [record.getMessage() for record in caplog.records] == [
+        f"scope s will get no samples of clock h/c, since it can't be listed in {tmp_path}: "
+        "No space left on device"
+    ]
+    assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -103,6 +105,25 @@ def test_series_that_count_stand_beside_those_that_do_not(tmp_path: Path) -> Non
         if line.startswith("tempotrace_late_total{")
     }
     assert found == {"late": "0.0", "future": "4.0", "closed": "0.0", "unheard": "1.0"}
+
+
+def test_a_port_that_cannot_be_noted_is_warned_of_and_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock(1_700_000_000_000_000_000)
+    probes = Probes(Meters(), lambda: True, clock.monotonic)
+
+    def full(path: Path, text: str) -> None:
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with HealthServer(tmp_path / "stages", "acme", "merge", 0, probes, clock) as health:
+        assert get(health.port, "/readyz") == (200, "ready\n")
+        assert list((tmp_path / "stages").iterdir()) == []  # half a note would mislead
+    (record,) = caplog.records
+    assert f"port {health.port}" in record.getMessage()
+    assert "No space left on device" in record.getMessage()
 
 
 def test_only_registered_metrics_are_counted() -> None:

@@ -22,13 +22,13 @@ def test_home_is_absolute_and_follows_the_environment(tmp_path: Path) -> None:
 def test_bootstrap_servers_option_then_file_then_started_broker_then_default(tmp_path: Path) -> None:
     environ = {"TEMPOTRACE_HOME": str(tmp_path)}
     file = tmp_path / "kafka.properties"
-    file.write_text("bootstrap.servers=cluster:9093\nsecurity.protocol=SASL_SSL\n")
+    file.write_text("bootstrap.servers=cluster:9093\nsecurity.protocol=SSL\n")
     assert settings.load(environ=environ).bootstrap == "127.0.0.1:9092"
     settings.pointer_file(tmp_path).write_text('{"bootstrap": "127.0.0.1:7777", "data": "/x"}')
     assert settings.load(environ=environ).bootstrap == "127.0.0.1:7777"
     assert settings.load(None, file, environ).bootstrap == "cluster:9093"
     both = settings.load("a:1,b:2", file, environ)
-    assert dict(both.kafka) == {"bootstrap.servers": "a:1,b:2", "security.protocol": "SASL_SSL"}
+    assert dict(both.kafka) == {"bootstrap.servers": "a:1,b:2", "security.protocol": "SSL"}
 
 
 def test_a_broken_pointer_to_the_broker_is_named(tmp_path: Path) -> None:
