@@ -28,6 +28,7 @@ from tempotrace.cli.options import (
 from tempotrace.runtime.runner import RunnerSettings
 from tempotrace.runtime.stage import run_stage
 from tempotrace.settings import Settings
+from tempotrace.told import counted
 
 app = typer.Typer(help="Run a stage until stopped, or with --drain to the end of the log.")
 
@@ -57,8 +58,9 @@ def merge(
 
     def human() -> None:
         print(
-            f"{result['events_in']:,} events in, {result['events_out']:,} out in {result['windows']:,} "
-            f"windows; {result['late']:,} late, {result['duplicates']:,} duplicates, "
+            f"{counted(result['events_in'], 'event')} in, {result['events_out']:,} out in "
+            f"{counted(result['windows'], 'window')}; {result['late']:,} late, "
+            f"{counted(result['duplicates'], 'duplicate')}, "
             f"{result['deadlettered']:,} dead-lettered"
         )
         for kind, verdicts in result["edges"].items():
