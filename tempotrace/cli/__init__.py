@@ -23,7 +23,7 @@ from typing import Any, Final
 import typer
 from typer.exceptions import Abort, TyperException
 
-from schemas.errors import TempoError, Usage
+from schemas.errors import TempoError, Usage, cause_of
 from tempotrace import logs
 from tempotrace.used import NothingUsed
 
@@ -110,8 +110,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _os_reason(error: OSError) -> str:
     """What the system refused, and of which file."""
-    reason = error.strerror or str(error) or type(error).__name__
-    return f"{error.filename}: {reason}" if error.filename else reason
+    return f"{error.filename}: {cause_of(error)}" if error.filename else cause_of(error)
 
 
 def _refused_setting(error: Exception) -> str | None:
@@ -133,6 +132,7 @@ _WORDS: Final = (
     (r"Input should be greater than or equal to (\S+)", r"it must be \1 or more"),
     (r"Input should be less than or equal to (\S+)", r"it must be \1 or less"),
     (r"Input should be ", "it must be "),
+    (r"Value error, ", ""),
     (r"No such option: (\S+) \(Possible options: (.+)\)", r"No such option: \1; perhaps \2"),
 )
 
