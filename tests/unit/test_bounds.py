@@ -36,7 +36,7 @@ INT = ["produce", "int", "--pcap", "none.pcap"]
         (["analyze", "none.json", "--clock-bound", "9999999999999s"], "write 0s to 20000h"),
         (["analyze", "none.json", "--tenant", "a b"], "is no tenant name"),
         (["analyze", "none.json", "--scope", "a\nb"], "is no name of a scope"),
-        (["produce", "files", "none.json", "--scope", ""], "is no name of a scope"),
+        (["produce", "files", "none.json", "--scope", " "], "is no name of a scope"),
         ([*GPU, "--scope", "a\nb"], "is no name of a scope"),
         ([*INT, "--plane", "a\nb"], "is no name of a scope"),
         (["produce", "host", "--log", "none.log", "--scope", "a\tb"], "is no name of a scope"),
