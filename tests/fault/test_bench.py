@@ -131,7 +131,7 @@ def await_broker(bench: "subprocess.Popen[str]", temporary: Path) -> int:
     [
         (["--passes", "0"], "passes"),
         (["--sources", "1"], "sources"),
-        (["--compression", "rar"], "--compression rar"),
+        (["--compression", "rar"], "'--compression': 'rar' is not one of"),
         (["--batch-events", "9", "--batch-events", "9"], "none twice"),
     ],
 )
