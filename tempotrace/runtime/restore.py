@@ -115,7 +115,8 @@ def _start(processor: Processor, topic: str, partition: int, snapshot: bytes | N
         # A snapshot was committed whole with its offsets: what cannot be read was written by other code.
         raise Setup(
             f"the state that {processor.name} kept for {topic}/{partition} is of another version of TempoTrace "
-            f"({type(error).__name__}: {error}); start the stage with the version that wrote it"
+            f"({type(error).__name__}: {error}); start the stage with the version that wrote it. "
+            "(A demo's broker of your own may go: stop it and remove its folder)"
         ) from error
 
 
