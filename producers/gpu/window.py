@@ -41,7 +41,7 @@ class JsonWindow:
         self.at = 0
         self.ended = False
         self._scan: Scan = _DECODER.scan_once  # type: ignore[attr-defined]  # lives in C, untyped
-        self._lenient: Scan = _LENIENT.scan_once  # type: ignore[attr-defined]
+        self._lenient: Scan = _LENIENT.scan_once  # type: ignore[attr-defined]  # as above
 
     def more(self) -> None:
         """Drop what is passed and read on, at least as much as is held, so that growth stays linear."""

@@ -133,6 +133,7 @@ def parse_fabric(text: str) -> Fabric:
         if given[name.strip()] <= 0:
             raise Usage(f"{part!r} of the fabric must be greater than 0")
     try:
+        # Each maker names its own numbers; one that it lacks is the TypeError below.
         made: Fabric = makers[kind](**given)  # type: ignore[operator]
         return made
     except TypeError as error:

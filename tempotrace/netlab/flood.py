@@ -9,7 +9,7 @@ import sys
 import time
 
 BURSTS = (2, 14, 1, 30, 5, 9, 22, 1, 3, 17)  # packets
-PAUSE_S = 0.0071
+PAUSE_S = 0.0071  # between bursts: the pace of the load itself, there is nothing to wait for
 
 
 def main() -> None:

@@ -127,6 +127,7 @@ class _Consumer(driver.Consumer):
 
         That count takes markers for gaps, and commits one run of records a time.
         """
+        # Faust types its app as its own class, which has no progress; here it is always ours.
         progress: Progress = self.app.progress  # type: ignore[attr-defined]
         at = progress.positions()
         return {

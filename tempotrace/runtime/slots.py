@@ -102,6 +102,7 @@ def combined(many: "list[Mapping[str, Value]] | list[Counters]") -> dict[str, Va
                 assert not isinstance(have, Mapping), name
                 out[name] = value if have is None else join(have, value)
                 continue
+            # A metric is a number or a table for good, which its type cannot say.
             table: dict[tuple[str, ...], Number] = dict(out.get(name, {}))  # type: ignore[arg-type]
             for key, number in value.items():
                 table[key] = join(table[key], number) if key in table else number

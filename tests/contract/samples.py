@@ -73,7 +73,7 @@ def told(family: str, seed: int) -> Told:
         for k in range(int(rng.integers(1, 4)))
     ]
     draft = Draft(Head("default", "job/0", "p", family), SeqBook())
-    out = Told(batch=None)  # type: ignore[arg-type]
+    out = Told(batch=None)  # type: ignore[arg-type]  # set below, once all its rows are told
     for _ in range(int(rng.integers(0, 9))):
         source = sources[int(rng.integers(len(sources)))]
         raw = NOW + (0, 5, 2**32 - 1, 2**32, -(2**61), 2**61)[int(rng.integers(6))]
