@@ -4,15 +4,12 @@ Rows without a switch are of a whole layer, the others of one ECMP group; there 
 (none by bytes where no flow's bytes are known). Unknown numbers are NaN.
 """
 
-from dataclasses import dataclass
-
-import numpy as np
-
 from schemas.batch import STRINGS
-from schemas.columns import NULL_U16, Column
-from schemas.errors import MalformedInput
-from schemas.flat import Array, FlatSchema, check_index, check_tables, encode, join_strings, split_strings
-from schemas.paths import HEADER
+from schemas.columns import Column
+from schemas.flat import Array, FlatSchema
+from schemas.window import HEADER, WindowRecord
+from schemas.window import read as read_window
+from schemas.window import write as write_window
 
 SPREADS = (
     Column("imb_layer", "<u2", "string", "layer of the fabric"),
@@ -97,16 +94,8 @@ LISTS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Imbalance:
+class Imbalance(WindowRecord):
     """Imbalance of one window; `data` as in the columns above."""
-
-    tenant: str
-    scope: str
-    window_start_ns: int
-    window_end_ns: int
-    strings: tuple[str, ...]
-    data: dict[str, Array]
 
     def __len__(self) -> int:
         """Number of layers and groups, by measure."""
@@ -115,32 +104,9 @@ class Imbalance:
 
 def write(record: Imbalance) -> bytes:
     """One framed record."""
-    header: dict[str, str | int] = {
-        "tenant": record.tenant,
-        "scope": record.scope,
-        "window_start_ns": record.window_start_ns,
-        "window_end_ns": record.window_end_ns,
-    }
-    return encode(SCHEMA.layout, header, {"strings": join_strings(record.strings), **record.data})
+    return write_window(SCHEMA, record)
 
 
 def read(header: dict[str, str | int], data: dict[str, Array]) -> Imbalance:
     """From a decoded flat record. Raises MalformedInput."""
-    strings = split_strings(data.pop("strings", None))
-    check_tables(RUNS, data)
-    for column in SCHEMA.columns:
-        if column.unit == "string":
-            check_index(data.get(column.name), len(strings), column.name, NULL_U16)
-    for first, count, entries in LISTS:
-        if first in data and len(data[first]):
-            ends = data[first].astype(np.int64) + data[count]
-            if (ends > len(data.get(entries, ()))).any():
-                raise MalformedInput("a list beyond the entries given", first)
-    return Imbalance(
-        str(header["tenant"]),
-        str(header["scope"]),
-        int(header["window_start_ns"]),
-        int(header["window_end_ns"]),
-        strings,
-        data,
-    )
+    return Imbalance(*read_window(SCHEMA, RUNS, LISTS, header, data))

@@ -1,29 +1,12 @@
 """The record of the `paths` topic: flows and links of one window of a scope, packed."""
 
-from dataclasses import dataclass
-
-import numpy as np
-
 from schemas.batch import STRINGS
-from schemas.columns import NULL_U16, Column
-from schemas.errors import MalformedInput
-from schemas.flat import (
-    Array,
-    Field,
-    FlatSchema,
-    check_index,
-    check_tables,
-    encode,
-    join_strings,
-    split_strings,
-)
+from schemas.columns import Column
+from schemas.flat import Array, FlatSchema
+from schemas.window import HEADER, WindowRecord
+from schemas.window import read as read_window
+from schemas.window import write as write_window
 
-HEADER = (
-    Field("tenant", "string", "tenant"),
-    Field("scope", "string", "job or shard"),
-    Field("window_start_ns", "long", "start of the window, ns TAI"),
-    Field("window_end_ns", "long", "end of the window, ns TAI"),
-)
 FLOWS = (
     Column("flow_id", "<u8", "1", "hash of addresses, ports and protocol"),
     Column("flow_src", "<u2", "string", "source address"),
@@ -104,18 +87,12 @@ SCHEMA = FlatSchema(
     HEADER,
     (STRINGS, *FLOWS, *PATH, *LINKS, *SWITCHES, *OFFSETS),
 )
+# Columns that say where a row's entries lie in another table: first, count, a column of that table.
+LISTS = (("flow_path_first", "flow_path_count", "path_link"),)
 
 
-@dataclass(frozen=True, eq=False)
-class Paths:
+class Paths(WindowRecord):
     """Flows and links of one window; `data` as in the columns above."""
-
-    tenant: str
-    scope: str
-    window_start_ns: int
-    window_end_ns: int
-    strings: tuple[str, ...]
-    data: dict[str, Array]
 
     def __len__(self) -> int:
         """Number of flows."""
@@ -124,31 +101,9 @@ class Paths:
 
 def write(record: Paths) -> bytes:
     """One framed record."""
-    header: dict[str, str | int] = {
-        "tenant": record.tenant,
-        "scope": record.scope,
-        "window_start_ns": record.window_start_ns,
-        "window_end_ns": record.window_end_ns,
-    }
-    return encode(SCHEMA.layout, header, {"strings": join_strings(record.strings), **record.data})
+    return write_window(SCHEMA, record)
 
 
 def read(header: dict[str, str | int], data: dict[str, Array]) -> Paths:
     """From a decoded flat record. Raises MalformedInput."""
-    strings = split_strings(data.pop("strings", None))
-    check_tables(RUNS, data)
-    for column in SCHEMA.columns:
-        if column.unit == "string":
-            check_index(data.get(column.name), len(strings), column.name, NULL_U16)
-    if "flow_id" in data:
-        ends = data["flow_path_first"].astype(np.int64) + data["flow_path_count"]
-        if (ends > len(data.get("path_link", ()))).any():
-            raise MalformedInput("a path beyond the links given", "flow_path_first")
-    return Paths(
-        str(header["tenant"]),
-        str(header["scope"]),
-        int(header["window_start_ns"]),
-        int(header["window_end_ns"]),
-        strings,
-        data,
-    )
+    return Paths(*read_window(SCHEMA, RUNS, LISTS, header, data))
